@@ -54,8 +54,6 @@ from .modes.interop import (
     to_sundials,
     to_torch,
 )
-from .modes.jet import jet
-from .modes.laplacian import derivative, laplacian
 from .modes.linear.linearization import Linearization
 from .modes.losses import with_loss
 from .modes.model.flow.steps import Limits
@@ -80,6 +78,8 @@ from .modes.solvers.problem import as_scipy
 from .modes.solvers.program import problem
 from .modes.solvers.roots import euler_residual, implicit_euler, newton_krylov, pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
+from .modes.taylor.jet import jet
+from .modes.taylor.laplacian import derivative, laplacian
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction
 from .modes.training.step import initial_state, load_state, save_state, train_step

@@ -17,8 +17,8 @@ from .base import Conjugate, Jacobian
 from .closed import inverse_of, slogdet_of
 from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
-from .dag import Block, Dag, Edge, Joint, Part, chosen, stack
-from .elementwise import Cast, Diagonal, Identity, Scalar, Zero, between_types
+from .dag import Block, Dag, Edge, Joint, Part, between_types, chosen, stack
+from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .kron_sums import Sylvester
 from .layout import (
     Broadcast,

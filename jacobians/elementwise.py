@@ -156,12 +156,3 @@ class Cast(Jacobian):
 
     def __repr__(self) -> str:
         return f"cast({self.target})"
-
-
-def between_types(J: Jacobian, x: Array, y: Array) -> Jacobian:
-    """The block ∂y/∂x with casts from and to the dtypes of x and y, where these differ."""
-    source, target, own = dtype_of(x), dtype_of(y), J.dtype
-    if source == target:
-        return J
-    J = J if source == own else J @ Cast(J.in_shape, source, own)
-    return J if target == own else Cast(J.out_shape, own, target) @ J

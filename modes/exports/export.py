@@ -43,8 +43,8 @@ from ..recording.derive import (
     vjp_graph,
 )
 from ..recording.guarded import guarded, trace_guarded
-from ..recording.jets import derivative_graph, jet_graph, laplacian_graph
-from ..recording.lines import Coordinate, coordinates
+from ..taylor.lines import Coordinate, coordinates
+from ..taylor.record import derivative_graph, jet_graph, laplacian_graph
 from ..training.step import training_step
 from .entries import sparse_jacobian_graph
 from .mapped import map_over

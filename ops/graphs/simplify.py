@@ -299,13 +299,12 @@ def _equal_rows(op: Op, a: Array, b: Array) -> Array | None:
     node, shape = made_by(a, "Expand"), shape_of(a)
     if len(shape) < 2 or len(shape_of(b)) != 2:
         return None
+    row: Any = node.inputs[0] if node is not None else None
     if isinstance(a, np.ndarray):
         row = a[..., :1, :] if a.shape[-2] > 1 and not a.strides[-2] else None
-    else:
-        x = node.inputs[0] if node is not None else None
-        equal = x is not None and shape_of(x)[-2:-1] == (1,) and same(shape_of(x)[-1], shape[-1])
-        row = x if equal and not same(shape[-2], 1) else None
-    if row is None:
+    if row is None or shape_of(row)[-2:-1] != (1,) or not same(shape_of(row)[-1], shape[-1]):
+        return None
+    if same(shape[-2], 1):
         return None
     return op.Expand(op.MatMul(row, b), (*shape[:-1], shape_of(b)[-1]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,7 @@ from ...jacobians.base import arrays_of
 from ..graphs import operands_of
 from ..node import Node
 from ..registry import Blocks
-from .series import Series
-
-if TYPE_CHECKING:
-    from .taylor import Taylor
+from .series import PowerSeries
 
 Slot = tuple[int, int]
 """(output, input) of an operator."""
@@ -25,10 +22,11 @@ class Probe:
     """A node of the vocabulary, its blocks over stand-ins of what moves, and what these hold."""
 
     def __init__(
-        self, op: Taylor, node: Node, rule: Callable[[Any, Node], Blocks],
+        self, op: Any, node: Node, rule: Callable[[Any, Node], Blocks],
         outputs: tuple[Any, ...], stand_ins: Mapping[int, Any], results: tuple[Any, ...],
     ) -> None:  # fmt: skip
         self.op, self.node, self.rule, self.outputs = op, node, rule, outputs
+        self.inputs: tuple[Any, ...] = node.inputs
         self.stand_ins, self.results = stand_ins, results
         self.moving = frozenset(stand_ins)
         start = len(op.over.nodes)
@@ -36,13 +34,13 @@ class Probe:
         self.blocks = self.read(op.over, inputs, results)
         self.behind = self._behind(start)
         self.series: tuple[Any, ...] = ()
-        self._slopes: dict[int, Series | None] | None = None
+        self._slopes: dict[int, PowerSeries | None] | None = None
         self._each: dict[Any, Jacobian] = {}
 
     @classmethod
-    def of(cls, op: Taylor, node: Node, rule: Any, first: Sequence[Any]) -> Probe:
+    def of(cls, op: Any, node: Node, rule: Any, first: Sequence[Any]) -> Probe:
         """The blocks of a node whose inputs are series and values."""
-        made = {i: op.placed(x) for i, x in enumerate(node.inputs) if isinstance(x, Series)}
+        made = {i: op.placed(x) for i, x in enumerate(node.inputs) if isinstance(x, PowerSeries)}
         outputs = tuple(first)
         if not outputs:
             inputs = [made.get(i, x) for i, x in enumerate(node.inputs)]
@@ -50,19 +48,19 @@ class Probe:
             counted = {"outputs": count} if count > 1 else {}
             found = op.over.call(node.step.op_type, *inputs, **counted, **node.step.attrs)
             outputs = found if count > 1 else (found,)
-        results = tuple(op.over.new(shape_of(y), dtype_of(y)) if is_floating(y) else y
+        results = tuple(op.over.new(shape_of(y), dtype_of(y)) if may_move(y) else y
                         for y in outputs)  # fmt: skip
         return cls(op, node, rule, outputs, made, results)
 
     @property
     def degree(self) -> int:
         """The degree of the outputs: of a product, the sum of both."""
-        degrees = [self.node.inputs[i].degree for i in self.moving]
+        degrees = [self.inputs[i].degree for i in self.moving]
         return max(degrees, default=0) if self.is_linear else sum(degrees)
 
     def read(self, op: Any, inputs: tuple[Any, ...], results: tuple[Any, ...]) -> dict[Slot, Any]:
         """The blocks of what moves, by the rule in a reading."""
-        wanted = frozenset((o, i) for o, y in enumerate(results) if is_floating(y)
+        wanted = frozenset((o, i) for o, y in enumerate(results) if may_move(y)
                            for i in self.moving)  # fmt: skip
         blocks = self.rule(op, Node(self.node.step, inputs, results, wanted))
         return {(o, i): between_types(blocks[o, i], inputs[i], results[o])
@@ -71,7 +69,7 @@ class Probe:
     def _behind(self, start: int) -> dict[Slot, frozenset[int]]:
         """The inputs that each block depends on, −1 for an output."""
         known = {id(x): frozenset([i]) for i, x in self.stand_ins.items()}
-        known |= {id(y): frozenset([-1]) for y in self.results if is_floating(y)}
+        known |= {id(y): frozenset([-1]) for y in self.results if may_move(y)}
         none = frozenset[int]()
         for node in self.op.over.nodes[start:]:
             met = none.union(*(known.get(id(x), none) for x in operands_of(node)))
@@ -88,7 +86,7 @@ class Probe:
         """Whether each block depends on one other input at most, and this one's block on it."""
         return all(
             not met or (len(met) == 1 and min(met) >= 0 and i not in met
-                        and self.behind.get((o, min(met))) == {i})
+                        and self.behind.get((o, min(met))) == frozenset([i]))
             for (o, i), met in self.behind.items()
         )  # fmt: skip
 
@@ -120,7 +118,7 @@ class Probe:
     ) -> Array:
         """B(xᵣ, yᵣ) for each direction r."""
         op, kind, attrs = self.op.over, self.node.step.op_type, self.node.step.attrs
-        ranks = [len(self.node.inputs[i].shape) for i in (a, b)]
+        ranks = [len(self.inputs[i].shape) for i in (a, b)]
         if kind == "MatMul" and min(ranks) > 1:
             return op.MatMul(self.op.aligned(x, ranks[0], ranks[1]),
                              self.op.aligned(y, ranks[1], ranks[0]))  # fmt: skip
@@ -136,20 +134,20 @@ class Probe:
             rows.append(op.Unsqueeze(made._apply(op, one), (0,)))
         return op.Concat(*rows, axis=0)
 
-    def slope(self, o: int) -> Series | None:
+    def slope(self, o: int) -> PowerSeries | None:
         """y′ = Σᵢ Jᵢ(x, y) xᵢ′, by the rule over series."""
         if self._slopes is None:
             blocks = self.read(self.op, self.node.inputs, self.series)
             self._slopes = {}
             for k, _ in enumerate(self.results):
-                parts = [J._apply(self.op, self.node.inputs[i].derivative())
+                parts = [J._apply(self.op, self.inputs[i].derivative())
                          for (p, i), J in blocks.items() if p == k]  # fmt: skip
-                moving = [part for part in parts if isinstance(part, Series)]  # others are zero
+                moving = [y for y in parts if isinstance(y, PowerSeries)]  # others are zero
                 self._slopes[k] = self.op.Sum(*moving) if moving else None
         return self._slopes[o]
 
 
-def is_floating(x: Any) -> bool:
+def may_move(x: Any) -> bool:
     """Whether a value may have a tangent."""
     return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...jacobians import Array, Shape, reading
-from .coefficients import Term
-
-if TYPE_CHECKING:
-    from .taylor import Taylor
+from .coefficients import Coefficients, Term
 
 
-class Series:
+class PowerSeries:
     """Σ aₖ tᵏ with coefficients made when they are asked for; None is zero.
 
     A derivative of a series has a `degree` above 0: its coefficient k moves as t^(k + degree).
@@ -23,13 +20,13 @@ class Series:
     const_value = None
 
     def __init__(
-        self, op: Taylor, shape: Shape, dtype: np.dtype, degree: int,
+        self, op: Coefficients, shape: Shape, dtype: np.dtype, degree: int,
         make: Callable[[int], Term | None],
     ) -> None:  # fmt: skip
         self.op, self.shape, self.dtype, self.degree, self.make = op, shape, dtype, degree, make
         self.known: dict[int, Term | None] = {}
         self.meta: dict[str, Any] = {}
-        self._derivative: Series | None = None
+        self._derivative: PowerSeries | None = None
 
     def term(self, k: int) -> Term | None:
         """The coefficient of tᵏ."""
@@ -42,7 +39,7 @@ class Series:
         term = self.term(k)
         return None if term is None else self.op.whole(term)
 
-    def derivative(self) -> Series:
+    def derivative(self) -> PowerSeries:
         """a′(t) = Σ k aₖ tᵏ⁻¹."""
 
         def make(k: int) -> Term | None:
@@ -50,10 +47,10 @@ class Series:
             return term and term.times(k + 1.0)
 
         if self._derivative is None:
-            self._derivative = Series(self.op, self.shape, self.dtype, self.degree + 1, make)
+            self._derivative = PowerSeries(self.op, self.shape, self.dtype, self.degree + 1, make)
         return self._derivative
 
 
-@reading.register(Series)
-def _reading(value: Series) -> Taylor:
+@reading.register(PowerSeries)
+def _reading(value: PowerSeries) -> Any:
     return value.op

@@ -30,8 +30,8 @@ from ..graphs import Recorder
 from ..node import Node, Step, node_of
 from ..registry import find
 from .coefficients import Coefficients, Term
-from .probe import Probe, is_floating
-from .series import Series
+from .probe import Probe, may_move
+from .series import PowerSeries
 
 ALIGNED = frozenset({"Add", "Sub", "Sum", "Mul", "Where"})
 """Operators entry by entry, whose operands may have fewer axes than the result."""
@@ -52,10 +52,10 @@ class Taylor(Coefficients, Reading):
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """The series of an operator's outputs; a value where nothing moves or nothing can."""
         inputs = self.over.operands(op_type, inputs)
-        if not any(isinstance(x, Series) for x in inputs):
+        if not any(isinstance(x, PowerSeries) for x in inputs):
             counted = {"outputs": outputs} if outputs > 1 else {}
             return self.over.call(op_type, *inputs, **counted, **attrs)
-        if op_type == "Einsum" and sum(isinstance(x, Series) for x in inputs) > 2:
+        if op_type == "Einsum" and sum(isinstance(x, PowerSeries) for x in inputs) > 2:
             return self.contracted(inputs, attrs["equation"])
         node = node_of(op_type, inputs, attrs, outputs=outputs)
         key = op_type, tuple(map(self._name, inputs)), outputs, repr(sorted(attrs.items()))
@@ -69,21 +69,21 @@ class Taylor(Coefficients, Reading):
         """The series of the outputs of a model's step, which are `first` at t = 0."""
         if step.surrogate is not None:
             moved = inputs[step.surrogate]
-            made = Series(self, moved.shape, moved.dtype, 0,
+            made = PowerSeries(self, moved.shape, moved.dtype, 0,
                           lambda k: moved.term(k) if k else Term(first[0]))  # fmt: skip
             return made, *first[1:]
         return self.outputs(Node(step, inputs, (None,) * len(first)), first)
 
     def _name(self, x: Any) -> Any:
         """What equal operands have in common."""
-        if x is None or isinstance(x, Series | ir.Value):
+        if x is None or isinstance(x, PowerSeries | ir.Value):
             return id(x)
         return repr(x) if not isinstance(x, np.ndarray) else (x.dtype.str, x.shape, x.tobytes())
 
-    def content(self, value: Series) -> None:
+    def content(self, value: PowerSeries) -> None:
         """No integers are known of a series."""
 
-    def pin(self, value: Series, reader: str) -> None:
+    def pin(self, value: PowerSeries, reader: str) -> None:
         """A series has no numbers that a recording could be restricted to."""
         raise OnnxJacError(f"{reader} asks for the numbers of a tensor that moves")
 
@@ -91,16 +91,16 @@ class Taylor(Coefficients, Reading):
 
     def first(self, node: Node, outputs: int) -> tuple[Any, ...]:
         """The outputs at t = 0; none where an input is a tangent, which is 0 there."""
-        if any(isinstance(x, Series) and x.degree for x in node.inputs):
+        if any(isinstance(x, PowerSeries) and x.degree for x in node.inputs):
             return ()
-        at = [x[0] if isinstance(x, Series) else x for x in node.inputs]
+        at = [x[0] if isinstance(x, PowerSeries) else x for x in node.inputs]
         counted = {"outputs": outputs} if outputs > 1 else {}
         made = self.over.call(node.step.op_type, *at, **counted, **node.step.attrs)
         return made if outputs > 1 else (made,)
 
     def outputs(self, node: Node, first: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of a node with these values at t = 0."""
-        if first and not any(map(is_floating, first)):
+        if first and not any(map(may_move, first)):
             return tuple(first)
         declared = find(node.step.op_type, node.step.domain)
         if declared is None:
@@ -114,21 +114,22 @@ class Taylor(Coefficients, Reading):
             return self.outputs(node_of("Sub", (np.zeros((), node.x.dtype), node.x), {}), first)
         if node.step.op_type in ALIGNED and not node.step.domain:
             return (self.entrywise(node, first),)
-        if node.step.op_type == "Div" and isinstance(node.inputs[1], Series):
-            return (self.quotient(*node.inputs, first),)
+        if node.step.op_type == "Div" and isinstance(node.inputs[1], PowerSeries):
+            a, b = tuple[Any, ...](node.inputs)
+            return (self.quotient(a, b, first),)
         probe = Probe.of(self, node, declared.rule, first)
         make = (self.linear if probe.is_linear else
                 self.bilinear if probe.is_bilinear else self.solution)  # fmt: skip
-        made = ((y, partial(make, probe, first, o)) for o, y in enumerate(probe.outputs))
+        terms = [partial(make, probe, first, o) for o, _ in enumerate(probe.outputs)]
         probe.series = tuple(
-            Series(self, shape_of(y), dtype_of(y), probe.degree, term) if is_floating(y) else y
-            for y, term in made
+            PowerSeries(self, shape_of(y), dtype_of(y), probe.degree, term) if may_move(y) else y
+            for y, term in zip(probe.outputs, terms, strict=True)
         )
         return probe.series
 
     def starting(self, y: Any, first: Any) -> Any:
         """A series with another value at t = 0, which is the same but for rounding."""
-        if isinstance(y, Series) and isinstance(first, ir.Value):
+        if isinstance(y, PowerSeries) and isinstance(first, ir.Value):
             y.known[0] = Term(first)
         return y
 
@@ -136,7 +137,7 @@ class Taylor(Coefficients, Reading):
         """yₖ = Σᵢ Jᵢ xᵢₖ."""
         if k == 0 and first:
             return Term(first[o])
-        parts = ((J, probe.node.inputs[i].term(k)) for (p, i), J in probe.blocks.items() if p == o)
+        parts = ((J, probe.inputs[i].term(k)) for (p, i), J in probe.blocks.items() if p == o)
         return self.total(self.applied(J, x) for J, x in parts if x is not None)
 
     def bilinear(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Term | None:
@@ -145,13 +146,13 @@ class Taylor(Coefficients, Reading):
             return Term(first[o])
         single, each = list[Term](), list[Term]()
         for a, b in probe.pairs(o):
-            for x, y, degrees in self.pairs(probe.node.inputs[a], probe.node.inputs[b], k):
+            for x, y, degrees in self.pairs(probe.inputs[a], probe.inputs[b], k):
                 both = all(map(self.is_batched, degrees))
                 multiply = probe.each if both else probe.product
                 made = Term(multiply(o, a, b, self.bare(x), self.bare(y), degrees),
                             x.number * y.number)  # fmt: skip
                 (each if both else single).append(made)
-        alone = [(J, probe.node.inputs[i].term(k)) for (p, i), J in probe.blocks.items()
+        alone = [(J, probe.inputs[i].term(k)) for (p, i), J in probe.blocks.items()
                  if p == o and not probe.behind[p, i]]  # fmt: skip
         single += [self.applied(J, x) for J, x in alone if x is not None]
         return self.gathered(single, each, probe.degree + k)
@@ -168,17 +169,17 @@ class Taylor(Coefficients, Reading):
         """A product of many by products of two, the first with the last."""
         terms, result = equation.replace(" ", "").split("->")
         first, *rest, last = terms.split(",")
-        kept = [c for c in labels(first + last) if c in labels(",".join([*rest, result]))]
+        kept = [c for c in labels_in(first + last) if c in labels_in(",".join([*rest, result]))]
         both = "".join(kept)
         product = self.Einsum(inputs[0], inputs[-1], equation=f"{first},{last}->{both}")
         return self.Einsum(product, *inputs[1:-1], equation=f"{','.join([both, *rest])}->{result}")
 
     # -- entry by entry ----------------------------------------------------------------------------
 
-    def entrywise(self, node: Node, first: Sequence[Any]) -> Series:
+    def entrywise(self, node: Node, first: Sequence[Any]) -> PowerSeries:
         """A sum, a choice or a product, entry by entry."""
-        kind, inputs = node.step.op_type, node.inputs
-        moving = [x for x in inputs if isinstance(x, Series)]
+        kind, inputs = node.step.op_type, tuple[Any, ...](node.inputs)
+        moving = [x for x in inputs if isinstance(x, PowerSeries)]
         degree = sum(x.degree for x in moving) if kind == "Mul" else moving[0].degree
         like = first or (self.over.call(kind, *(self.placed(x) for x in inputs)),)
         shape = shape_of(like[0])
@@ -187,8 +188,9 @@ class Taylor(Coefficients, Reading):
             if k == 0 and first:
                 return Term(first[0])
             if kind == "Mul":
-                return self.cauchy(*map(self.as_series, inputs), k)
-            parts = [x.term(k) if isinstance(x, Series) else None for x in inputs]
+                a, b = map(self.as_series, inputs)
+                return self.cauchy(a, b, k)
+            parts = [x.term(k) if isinstance(x, PowerSeries) else None for x in inputs]
             if all(part is None for part in parts):
                 return None
             batched = self.is_batched(degree + k)
@@ -202,9 +204,9 @@ class Taylor(Coefficients, Reading):
             return self.total(part.times(sign) for part, sign in zip(lifted, signs, strict=True)
                               if part is not None)  # fmt: skip
 
-        return Series(self, shape, dtype_of(like[0]), degree, make)
+        return PowerSeries(self, shape, dtype_of(like[0]), degree, make)
 
-    def spread(self, part: Term, x: Series, shape: Shape, batched: bool) -> Term:
+    def spread(self, part: Term, x: PowerSeries, shape: Shape, batched: bool) -> Term:
         """A coefficient of x broadcast to a shape."""
         if len(x.shape) == len(shape) and all(map(same, x.shape, shape)):
             return part
@@ -214,13 +216,13 @@ class Taylor(Coefficients, Reading):
             array = self.aligned(array, len(x.shape), len(shape))
         return Term(self.over.Expand(array, (*lead, *shape)), part.number)
 
-    def as_series(self, x: Any) -> Series:
+    def as_series(self, x: Any) -> PowerSeries:
         """A factor that may not move, as a series."""
-        if isinstance(x, Series):
+        if isinstance(x, PowerSeries):
             return x
-        return Series(self, shape_of(x), dtype_of(x), 0, lambda k: None if k else Term(x))
+        return PowerSeries(self, shape_of(x), dtype_of(x), 0, lambda k: None if k else Term(x))
 
-    def cauchy(self, a: Series, b: Series, k: int, start: int = 0) -> Term | None:
+    def cauchy(self, a: PowerSeries, b: PowerSeries, k: int, start: int = 0) -> Term | None:
         """Σⱼ aⱼ bₖ₋ⱼ, for j from `start` on; equal terms of a square are computed once."""
         single, each = list[Term](), list[Term]()
         for x, y, degrees in self.pairs(a, b, k, start):
@@ -229,7 +231,7 @@ class Taylor(Coefficients, Reading):
             (each if both else single).append(made)
         return self.gathered(single, each, a.degree + b.degree + k)
 
-    def quotient(self, a: Any, b: Series, first: Sequence[Any]) -> Series:
+    def quotient(self, a: Any, b: PowerSeries, first: Sequence[Any]) -> PowerSeries:
         """y = a / b: yₖ = (aₖ − Σⱼ bⱼ yₖ₋ⱼ) / b₀ over j ≥ 1."""
         like = first or (self.over.Div(self.placed(a), self.placed(b)),)
         top, shape = self.as_series(a), shape_of(like[0])
@@ -246,18 +248,18 @@ class Taylor(Coefficients, Reading):
             below = Term(self.over.Div(1.0, b[0]))
             return self.product(below, difference, (len(b.shape), len(shape)), (0, top.degree + k))
 
-        y = Series(self, shape, dtype_of(like[0]), top.degree, make)
+        y = PowerSeries(self, shape, dtype_of(like[0]), top.degree, make)
         return y
 
     def placed(self, x: Any) -> Any:
         """A value of the shape and dtype of an operand, for a rule that looks at nothing else."""
-        return self.over.new(x.shape, x.dtype) if isinstance(x, Series) else x
+        return self.over.new(x.shape, x.dtype) if isinstance(x, PowerSeries) else x
 
 
-def labels(terms: str) -> list[str]:
+def labels_in(terms: str) -> list[str]:
     """The labels of an equation's terms, each once; those of an ellipsis, as one, come first.
 
-    >>> labels("ab...,bc")
+    >>> labels_in("ab...,bc")
     ['...', 'a', 'b', 'c']
     """
     plain = terms.replace("...", "")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.recording.jets import jet_graph
+from onnxjac.modes.taylor.record import jet_graph
 from onnxjac.ops.formulas import DIGITS as MP
 
 from .networks import mlp, parse

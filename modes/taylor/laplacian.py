@@ -8,25 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ..jacobians.arguments import Natural, Positive, validated
-from ..jacobians.arrays import as_array, fits
-from ..jacobians.errors import InputError
-from ..jacobians.readings import module_of
-from .estimators.estimate import Estimate, mean_and_error
-from .jet import recorded, run
-from .linear.derivatives.trace import Trace
-from .model.primal.inputs import Names, check_inputs, name_of, names_of
-from .model.primal.model import ModelLike, as_model
-from .recording.jets import derivative_graph, lines_graph, sample_shapes
-from .recording.lines import (
+from ...jacobians.arguments import Natural, Positive, validated
+from ...jacobians.arrays import as_array, fits
+from ...jacobians.errors import InputError
+from ...jacobians.readings import module_of
+from ..estimators.estimate import Estimate, mean_and_error
+from ..linear.derivatives.trace import Trace
+from ..model.primal.inputs import Names, check_inputs, name_of, names_of
+from ..model.primal.model import ModelLike, as_model
+from .jet import recorded, run_recorded
+from .lines import (
     Lines,
     Vectors,
-    axes_of,
     biharmonic_lines,
-    combined,
+    combine_vectors,
     coordinates,
     laplacian_lines,
+    unit_vectors,
 )
+from .record import derivative_graph, lines_graph, sample_shapes
 
 
 @validated
@@ -80,18 +80,19 @@ def laplacian(
     point = check_inputs(model, inputs, keep=False, engine=engine)
 
     def choose(t: Trace) -> dict[str, Lines]:
-        axes = axes_of(sample_shapes(t, name, names))
+        axes = unit_vectors(sample_shapes(t, name, names))
         if power == 2:
             return {"laplacian": biharmonic_lines(axes)}
         if samples is not None:
-            return {"laplacian": Lines(2, drawn(axes, weights, sigma, samples, seed), None)}
+            vectors = random_vectors(axes, weights, sigma, samples, seed)
+            return {"laplacian": Lines(2, vectors, None)}
         if sigma is not None:
-            return {"laplacian": laplacian_lines(columns_of(axes, sigma), None)}
-        return {"laplacian": laplacian_lines(axes, weights_of(axes, weights))}
+            return {"laplacian": laplacian_lines(sigma_vectors(axes, sigma), None)}
+        return {"laplacian": laplacian_lines(axes, weight_vector(axes, weights))}
 
-    held = "laplacian", name, names, *map(frozen, (weights, sigma)), power, samples, seed
+    held = "laplacian", name, names, *map(freeze_numbers, (weights, sigma)), power, samples, seed
     make = partial(lines_graph, of=(name,), wrt=names, engine=engine, choose=choose)
-    *_, found = run(recorded(model, point, held, make, engine), point, engine).values()
+    *_, found = run_recorded(recorded(model, point, held, make, engine), point, engine).values()
     if samples is None:
         return found
     return Estimate(*mean_and_error(module_of(found).moveaxis(found, 0, -1)), samples,
@@ -136,14 +137,14 @@ def derivative(
     make = partial(derivative_graph, of=(name,), wrt=checked, engine=engine,
                    wanted={"derivative": powers})  # fmt: skip
     graph = recorded(model, point, ("derivative", name, tuple(powers.items())), make, engine)
-    *_, found = run(graph, point, engine).values()
+    *_, found = run_recorded(graph, point, engine).values()
     return found
 
 
 # -- weights, columns and draws --------------------------------------------------------------------
 
 
-def weights_of(axes: Vectors, weights: Any) -> np.ndarray | None:
+def weight_vector(axes: Vectors, weights: Any) -> np.ndarray | None:
     """The weights of all entries, tensor after tensor."""
     if weights is None:
         return None
@@ -162,30 +163,30 @@ def weights_of(axes: Vectors, weights: Any) -> np.ndarray | None:
     return np.concatenate(parts)
 
 
-def columns_of(axes: Vectors, sigma: Any) -> Vectors:
+def sigma_vectors(axes: Vectors, sigma: Any) -> Vectors:
     """The columns of σ as directions."""
     given, n = np.asarray(sigma, float), next(len(v) for v in axes.values())
     if given.ndim != 2 or len(given) != n:
         raise InputError(f"sigma= has shape {list(given.shape)}, and needs {n} rows, as many as a "
                          "sample has entries")  # fmt: skip
-    return combined(axes, given.T)
+    return combine_vectors(axes, given.T)
 
 
-def drawn(axes: Vectors, weights: Any, sigma: Any, count: int, seed: int) -> Vectors:
+def random_vectors(axes: Vectors, weights: Any, sigma: Any, count: int, seed: int) -> Vectors:
     """Random directions v with E[v vᵀ] = diag(w) or σσᵀ."""
-    columns = columns_of(axes, sigma) if sigma is not None else axes
-    scale = weights_of(axes, weights)
+    columns = sigma_vectors(axes, sigma) if sigma is not None else axes
+    scale = weight_vector(axes, weights)
     if scale is not None and scale.min(initial=0) < 0:
         raise InputError("samples= needs weights that are not negative: take the sums apart")
     n = next(len(v) for v in columns.values())
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (count, n))
-    return combined(columns, signs if scale is None else signs * np.sqrt(scale))
+    return combine_vectors(columns, signs if scale is None else signs * np.sqrt(scale))
 
 
-def frozen(value: Any) -> Any:
+def freeze_numbers(value: Any) -> Any:
     """Numbers of an option as a key of a cache."""
     if isinstance(value, Mapping):
-        return tuple((name, frozen(x)) for name, x in sorted(value.items()))
+        return tuple((name, freeze_numbers(x)) for name, x in sorted(value.items()))
     if value is None:
         return None
     array = np.asarray(value, float)

@@ -16,14 +16,14 @@ import onnx_ir as ir
 from ...jacobians import Array, dtype_of, shape_of, size
 from ...jacobians.errors import InputError
 from ...jacobians.symint import Symbols, is_symbolic, same
-from ...ops.series import Series, Taylor, Term
+from ...ops.series import PowerSeries, Taylor, Term
 from ..linear.derivatives.record import active_steps
 from ..linear.derivatives.trace import Trace, trace_model
 from ..linear.derivatives.unroll import fixed, unrolled
 from ..linear.elimination.samples import Batch, layouts
 from ..model.primal.model import Model
-from .derive import Names, called, derived, start_graph
-from .lines import Coordinate, Lines, axes_of, laplacian_lines, mixed_lines, units
+from ..recording.derive import Names, called, derived, start_graph
+from .lines import Coordinate, Lines, coordinate_vectors, laplacian_lines, mixed_lines, unit_vectors
 
 
 def trace_flat(
@@ -39,7 +39,7 @@ def trace_flat(
     return trace_model(flat, point, names, engine, given=given, symbols=symbols)
 
 
-def series_of(t: Trace, op: Taylor, moving: Mapping[str, Series], of: Names) -> dict[str, Any]:
+def series_of(t: Trace, op: Taylor, moving: Mapping[str, PowerSeries], of: Names) -> dict[str, Any]:
     """The series of tensors where some are `moving`; a tensor that stays is its value."""
     found: dict[str, Any] = dict(moving)
     for step in active_steps(t.active, moving, of):
@@ -47,18 +47,18 @@ def series_of(t: Trace, op: Taylor, moving: Mapping[str, Series], of: Names) -> 
         first = tuple(n and t.values[n] for n in step.outputs)
         made = op.step(step, inputs, first)
         for name, y in zip(step.outputs, made, strict=True):
-            if name is not None and isinstance(y, Series):
+            if name is not None and isinstance(y, PowerSeries):
                 for k in range(op.order + 1):  # in order: what follows finds them
                     y[k]
                 found[name] = y
     return {name: found.get(name, t.values[name]) for name in of}
 
 
-def curve(t: Trace, op: Taylor, name: str, coefficients: Mapping[int, Term]) -> Series:
+def curve(t: Trace, op: Taylor, name: str, coefficients: Mapping[int, Term]) -> PowerSeries:
     """x₀ + Σ xₖ tᵏ for a tensor x₀ of a trace."""
     x = t.values[name]
     known = {0: Term(x), **coefficients}
-    return Series(op, shape_of(x), dtype_of(x), 0, known.get)
+    return PowerSeries(op, shape_of(x), dtype_of(x), 0, known.get)
 
 
 # -- along curves ----------------------------------------------------------------------------------
@@ -81,15 +81,15 @@ def jet_graph(
         parts = {k: t.recorder.Gather(whole, np.array(k - 1), axis=0) for k in range(1, order + 1)}
         moving[name] = curve(t, op, name, {k: Term(x, 1 / factorial(k)) for k, x in parts.items()})
     found = series_of(t, op, moving, of)
-    results = [stacked(t, op, found[name]) for name in of]
+    results = [stack_derivatives(t, op, found[name]) for name in of]
     return derived(t, called(model, of, "series"), results)
 
 
-def stacked(t: Trace, op: Taylor, y: Any) -> ir.Value:
+def stack_derivatives(t: Trace, op: Taylor, y: Any) -> ir.Value:
     """The derivatives y⁽ᵏ⁾ = k! yₖ on a first axis."""
     rows = []
     for k in range(1, op.order + 1):
-        term = y.term(k) if isinstance(y, Series) else None
+        term = y.term(k) if isinstance(y, PowerSeries) else None
         row = zero_like(t, y) if term is None else op.whole(term.times(float(factorial(k))))
         rows.append(t.recorder.Unsqueeze(row, (0,)))
     return t.recorder.Concat(*rows, axis=0)
@@ -111,7 +111,7 @@ def lines_graph(
     t = trace_flat(model, point, (*of, *wrt), engine, symbols)
     start_graph(t, (), of, wrt)
     chosen = choose(t)
-    results = [along(t, lines, name) for lines in chosen.values() for name in of]
+    results = [record_along(t, lines, name) for lines in chosen.values() for name in of]
     names = (name for kind in chosen for name in called(model, of, kind))
     return derived(t, tuple(names), results)
 
@@ -123,7 +123,7 @@ def laplacian_graph(
     """inputs ↦ (of, Σ ∂²of/∂xᵢ² over the entries of a sample)."""
 
     def choose(t: Trace) -> Mapping[str, Lines]:
-        return {"laplacian": laplacian_lines(axes_of(sample_shapes(t, of[0], wrt)), None)}
+        return {"laplacian": laplacian_lines(unit_vectors(sample_shapes(t, of[0], wrt)), None)}
 
     return lines_graph(model, point, of, wrt, engine, symbols, choose=choose)
 
@@ -136,13 +136,13 @@ def derivative_graph(
 
     def choose(t: Trace) -> Mapping[str, Lines]:
         shapes = sample_shapes(t, of[0], wrt)
-        return {kind: mixed_lines(units(shapes, tuple(powers)), tuple(powers.values()))
+        return {kind: mixed_lines(coordinate_vectors(shapes, tuple(powers)), tuple(powers.values()))
                 for kind, powers in wanted.items()}  # fmt: skip
 
     return lines_graph(model, point, of, wrt, engine, symbols, choose=choose)
 
 
-def along(t: Trace, lines: Lines, of: str) -> ir.Value:
+def record_along(t: Trace, lines: Lines, of: str) -> ir.Value:
     """Σᵣ wᵣ dᵏf/dtᵏ of a tensor, or each of them on a first axis."""
     one = lines.count == 1 and lines.weights is not None
     op = Taylor(t.recorder, lines.order, *((None, None) if one else (lines.count, lines.weights)))
@@ -151,7 +151,7 @@ def along(t: Trace, lines: Lines, of: str) -> ir.Value:
         if vectors.any():
             moving[name] = curve(t, op, name, {1: Term(direction(t, op, name, vectors))})
     y = series_of(t, op, moving, (of,))[of]
-    last = y.term(lines.order) if isinstance(y, Series) else None
+    last = y.term(lines.order) if isinstance(y, PowerSeries) else None
     if last is None:
         return zero_like(t, t.values[of], () if lines.weights is not None else (lines.count,))
     scale = factorial(lines.order) * (lines.weights[0] if one and lines.weights is not None else 1)
@@ -178,17 +178,17 @@ def sample_shapes(t: Trace, of: str, wrt: Names) -> dict[str, tuple[int, ...]]:
     whole = {w: shape_of(t.values[w]) for w in wrt}
     rows = shape_of(t.values[of])
     if not rows or not all(s and same(s[0], rows[0]) for s in whole.values()):
-        return require_known(whole)
+        return require_sizes(whole)
     dag = t.dag(wrt, (of,))
     (sink,) = dag.sinks
     known = layouts(dag, sink, Batch(rows[0], size(tuple(rows[1:]))))
     met = dag.behind(sink)
     parted = all(source not in met or known.get(source) == Batch(rows[0], size(whole[w][1:]))
                  for w, source in zip(wrt, dag.sources, strict=True))  # fmt: skip
-    return require_known({w: s[1:] for w, s in whole.items()} if parted else whole)
+    return require_sizes({w: s[1:] for w, s in whole.items()} if parted else whole)
 
 
-def require_known(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def require_sizes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Raises `InputError` where the number of directions is open."""
     for name, shape in shapes.items():
         if is_symbolic(shape):

@@ -8,19 +8,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..jacobians import shape_of
-from ..jacobians.arguments import validated
-from ..jacobians.arrays import host
-from ..jacobians.errors import InputError
-from ..jacobians.readings import library_of
-from .forward import Tensors
-from .linear.derivatives.route import signature_of
-from .linear.derivatives.trace import Trace
-from .model.primal.evaluate import evaluate, own_memory
-from .model.primal.inputs import Names, check_inputs, check_named, hosted, names_of
-from .model.primal.model import Model, ModelLike, as_model
-from .recording.guarded import shared
-from .recording.jets import jet_graph
+from ...jacobians import shape_of
+from ...jacobians.arguments import validated
+from ...jacobians.arrays import host
+from ...jacobians.errors import InputError
+from ...jacobians.readings import library_of
+from ..forward import Tensors
+from ..linear.derivatives.route import signature_of
+from ..linear.derivatives.trace import Trace
+from ..model.primal.evaluate import evaluate, own_memory
+from ..model.primal.inputs import Names, check_inputs, check_named, hosted, names_of
+from ..model.primal.model import Model, ModelLike, as_model
+from ..recording.guarded import shared
+from .record import jet_graph
 
 
 @validated
@@ -65,7 +65,8 @@ def jet(
     make = partial(jet_graph, of=of_names, wrt=wrt, engine=engine, order=order)
     graph = recorded(model, point, ("jet", of_names, wrt, order), make, engine)
     entered = [name for name in graph.inputs if name not in point]
-    values = run(graph, {**point, **dict(zip(entered, curves.values(), strict=True))}, engine)
+    moved = dict(zip(entered, curves.values(), strict=True))
+    values = run_recorded(graph, {**point, **moved}, engine)
     primal = {name: values[name] for name in of_names}
     found = [y for name, y in values.items() if name not in primal]
     return primal, dict(zip(of_names, found, strict=True))
@@ -111,7 +112,7 @@ def recorded(
     return made
 
 
-def run(graph: Model, inputs: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
+def run_recorded(graph: Model, inputs: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
     """The outputs of a recorded graph, in their order."""
     given = {name: inputs[name] for name in graph.inputs}
     names = tuple(graph.outputs)

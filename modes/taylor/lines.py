@@ -37,7 +37,7 @@ class Lines:
         return next(len(v) for v in self.vectors.values())
 
 
-def axes_of(shapes: Mapping[str, tuple[int, ...]]) -> Vectors:
+def unit_vectors(shapes: Mapping[str, tuple[int, ...]]) -> Vectors:
     """The unit vectors of all entries, by tensor: (R, *shape), R entries in all."""
     counts = [prod(shape) for shape in shapes.values()]
     rows = np.split(np.eye(sum(counts)), np.cumsum(counts)[:-1], axis=1)
@@ -45,7 +45,7 @@ def axes_of(shapes: Mapping[str, tuple[int, ...]]) -> Vectors:
             for (name, shape), part in zip(shapes.items(), rows, strict=True)}  # fmt: skip
 
 
-def combined(axes: Vectors, rows: np.ndarray) -> Vectors:
+def combine_vectors(axes: Vectors, rows: np.ndarray) -> Vectors:
     """Directions that are combinations of others: each row has the factors of one."""
     return {name: np.tensordot(rows, v, 1) for name, v in axes.items()}
 
@@ -65,7 +65,7 @@ def biharmonic_lines(axes: Vectors) -> Lines:
     for i, j in combinations(range(n), 2):
         rows += [np.eye(n)[i] + np.eye(n)[j], np.eye(n)[i] - np.eye(n)[j]]
         weights += [1 / 6, 1 / 6]
-    return Lines(4, combined(axes, np.array(rows)), np.array(weights))
+    return Lines(4, combine_vectors(axes, np.array(rows)), np.array(weights))
 
 
 def mixed_lines(axes: Vectors, powers: Sequence[int]) -> Lines:
@@ -79,7 +79,7 @@ def mixed_lines(axes: Vectors, powers: Sequence[int]) -> Lines:
             sign = (-1) ** (order - sum(beta))
             rows.append(beta)
             weights.append(sign * prod(map(comb, powers, beta)) / factorial(order))
-    return Lines(order, combined(axes, np.array(rows, float)), np.array(weights))
+    return Lines(order, combine_vectors(axes, np.array(rows, float)), np.array(weights))
 
 
 # -- names of derivatives --------------------------------------------------------------------------
@@ -100,15 +100,15 @@ def coordinates(wrt: str | Sequence[str]) -> dict[Coordinate, int]:
     if not parts or "".join(name + (entry or "") for name, entry in parts) != said:
         raise InputError(f"wrt={wrt!r} must be names, one for each time: 'xxy', or "
                          "['time', 'x[0]']")  # fmt: skip
-    return dict(Counter((name, entry_of(entry)) for name, entry in parts))
+    return dict(Counter((name, parse_entry(entry)) for name, entry in parts))
 
 
-def entry_of(text: str | None) -> tuple[int, ...] | None:
+def parse_entry(text: str | None) -> tuple[int, ...] | None:
     """The indices in brackets."""
     return tuple(int(n) for n in text.strip("[]").split(",")) if text else None
 
 
-def units(shapes: Mapping[str, tuple[int, ...]], at: Sequence[Coordinate]) -> Vectors:
+def coordinate_vectors(shapes: Mapping[str, tuple[int, ...]], at: Sequence[Coordinate]) -> Vectors:
     """The unit vectors of some coordinates, by tensor."""
     made = {name: np.zeros((len(at), *shape)) for name, shape in shapes.items()
             if name in {n for n, _ in at}}  # fmt: skip
