@@ -42,6 +42,8 @@ from .modes.exports.casadi import export_casadi
 from .modes.exports.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
+from .modes.implicit import layers as _layers  # noqa: F401  (roots for PyTorch and JAX)
+from .modes.implicit.root import root
 from .modes.interop import (
     asoperator,
     to_jax,
@@ -98,8 +100,8 @@ __all__ = [
     "integrated_gradients", "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt",
     "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
     "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
-    "progress", "prove", "pseudo_transient", "ranked", "saliency", "save_state", "sensitivities",
-    "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao",
-    "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
+    "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
+    "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
+    "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
     "training_model", "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip
