@@ -15,6 +15,7 @@ from ..curvature.kfac import ekfac, kfac
 from ..curvature.kronecker import KroneckerFactored
 from ..curvature.over_data import empirical_fisher, gauss_newton
 from ..curvature.reductions import Reduction
+from ..curvature.sharded import ShardedFactors
 from ..data.comm import Comm, as_comm
 from ..model.primal.inputs import Names
 from ..model.primal.model import ModelLike
@@ -101,7 +102,7 @@ def damped(C: Any, damping: float, rtol: float, V: np.ndarray) -> np.ndarray:
     """(C + δ I)⁻¹ V."""
     if C is None:
         return V / damping
-    if isinstance(C, KroneckerFactored):
+    if isinstance(C, KroneckerFactored | ShardedFactors):
         return np.asarray(C.inverse(damping) @ V.astype(C.dtype), np.float64)
     I = identity_like(C)  # noqa: E741
     if I.shape[0] != len(V):

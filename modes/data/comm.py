@@ -197,7 +197,7 @@ def sum_arrays(
         sent[start:end] = x.reshape(-1)
     total = collective(comm.allreduce, sent)
     parts = zip(form, np.split(total, ends[1:-1]), strict=bool(form))
-    arrays = [x.reshape(shape).astype(dtype, copy=False) for (shape, dtype), x in parts]
+    arrays = [x.reshape(shape).astype(dtype) for (shape, dtype), x in parts]  # none keeps `total`
     return arrays, [beside for _, beside in known.values()]
 
 
