@@ -27,6 +27,7 @@ from ..data.adapter import NOTHING, ONE_OF_BOTH, Data, Every, mix_seed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import on_workers
 from ..data.comm import Comm, sum_arrays
+from ..data.devices import is_jax, on_devices
 from ..data.ranks import Ranks, on_ranks
 from ..data.shares import Alone, Shares
 from ..data.stream import Stream, changed
@@ -110,9 +111,12 @@ def statistics(
     **options: Any,
 ) -> Statistics:
     """The statistics of data, or of one point."""
-    target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
     if comm is not None and client is not None:
         raise InputError(ONE_OF_BOTH)
+    if is_jax(comm):
+        inputs, options["engine"] = on_devices(inputs, shared, options.get("engine"))
+        comm = None
+    target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
     if shard and comm is None:
         raise InputError("shard=True is for ranks, which share the factors: give comm= too")
     model = as_model(model, straight_through=target.straight_through)

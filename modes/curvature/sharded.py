@@ -45,7 +45,7 @@ class ShardedFactors(Curvature):
     def nbytes(self) -> int:
         return self.local.nbytes if self.local else 0
 
-    def _each(self, change: Callable[[KroneckerFactored], KroneckerFactored]) -> ShardedFactors:
+    def _each(self, change: Callable[[KroneckerFactored], Any]) -> ShardedFactors:
         """The matrix with change(K_r) in place of each K_r."""
         changed = tell_all(self.comm, lambda: self.local and change(self.local))
         return ShardedFactors(self.comm, changed, self.domain)
@@ -114,9 +114,7 @@ def shard(
     return ShardedFactors(comm, local, domain)
 
 
-def tensors_by_rank(
-    blocks: Sequence[Factors], domain: Specs, ranks: int
-) -> list[frozenset[str]]:
+def tensors_by_rank(blocks: Sequence[Factors], domain: Specs, ranks: int) -> list[frozenset[str]]:
     """The names of the tensors that each rank holds, so that their factors take about as many bytes
     on all ranks: tensors with a block or a factor in common, as a weight and its bias, stay
     together, and the largest such group goes to the rank that has least so far.
@@ -128,15 +126,15 @@ def tensors_by_rank(
         groups = [group for group in groups if group.isdisjoint(keys)]
         groups.append(keys.union(*touched))
     sizes = {id(m): m.matrix.size for f in blocks for m in (f.a, f.b)}
-    order = {spec.name: k for k, spec in enumerate(domain)}
+    names = [spec.name for spec in domain]
     weighed = sorted(
-        (-sum(sizes.get(key, 0) for key in group), sorted(order.keys() & group, key=order.get))
+        (-sum(sizes.get(key, 0) for key in group), [k for k, n in enumerate(names) if n in group])
         for group in groups
     )
     held: list[set[str]] = [set() for _ in range(ranks)]
     load = [0] * ranks
-    for cost, names in weighed:
+    for cost, places in weighed:
         least = load.index(min(load))
         load[least] -= cost
-        held[least].update(names)
-    return [frozenset(names) for names in held]
+        held[least].update(names[k] for k in places)
+    return [frozenset(some) for some in held]

@@ -111,8 +111,9 @@ def as_comm(comm: Any) -> Comm:
     if all(isinstance(n, int) for n in given) and hasattr(comm, "allgather"):
         made: Comm = comm
         return made
+    known = " here" if comm == "jax" else ""
     raise InputError(
-        f"comm={comm!r} is no communicator: give mpi4py.MPI.COMM_WORLD, or, after "
+        f"comm={comm!r} is no communicator{known}: give mpi4py.MPI.COMM_WORLD, or, after "
         "torch.distributed.init_process_group(), torch.distributed.group.WORLD"
     )
 
