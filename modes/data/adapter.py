@@ -165,7 +165,7 @@ def takes_data(
             one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
             if comm is not None and client is not None:
                 raise InputError(ONE_OF_BOTH)
-            if is_jax(comm):
+            if comm is not None and is_jax(comm):
                 point, options["engine"] = on_devices(inputs, shared, options.get("engine"))
                 return taking(model, point, reduction=reduction, **options)
             several = comm is not None or (not one and is_data(inputs, batch_size))
