@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
-from ...jacobians import shape_of
+from ...jacobians import dtype_of, shape_of
 from ...jacobians.arguments import validated
-from ...jacobians.arrays import host
+from ...jacobians.arrays import as_array
 from ...jacobians.errors import InputError
-from ...jacobians.readings import library_of
+from ...jacobians.readings import library_of, module_of, runs_on
 from ..forward import Tensors
 from ..linear.derivatives.route import signature_of
 from ..linear.derivatives.trace import Trace
 from ..model.primal.evaluate import evaluate, own_memory
-from ..model.primal.inputs import Names, check_inputs, check_named, hosted, names_of
+from ..model.primal.inputs import Names, check_inputs, check_named, fitting, hosted, names_of
 from ..model.primal.model import Model, ModelLike, as_model
 from ..recording.guarded import shared
 from .record import jet_graph
@@ -60,33 +58,38 @@ def jet(
     of_names = names_of(model, of, model.outputs, "of")
     wrt = names_of(model, tuple(series), model.inputs, "series")
     point = check_inputs(model, primals, keep=False, engine=engine)
-    curves = same_order({name: stacked_rows(series[name]) for name in wrt})
+    curves = same_order({name: stacked_rows(name, series[name], engine) for name in wrt})
     order = len(next(iter(curves.values())))
     make = partial(jet_graph, of=of_names, wrt=wrt, engine=engine, order=order)
     graph = recorded(model, point, ("jet", of_names, wrt, order), make, engine)
     entered = [name for name in graph.inputs if name not in point]
-    moved = dict(zip(entered, curves.values(), strict=True))
+    moved = {new: fitting(graph.inputs[new], rows, dtype_of(graph.inputs[new]))
+             for new, rows in zip(entered, curves.values(), strict=True)}  # fmt: skip
     values = run_recorded(graph, {**point, **moved}, engine)
     primal = {name: values[name] for name in of_names}
     found = [y for name, y in values.items() if name not in primal]
     return primal, dict(zip(of_names, found, strict=True))
 
 
-def stacked_rows(rows: Any) -> Any:
-    """The derivatives of one curve as one array."""
-    return rows if hasattr(rows, "shape") else np.array([host(row) for row in rows])
+def stacked_rows(name: str, rows: Any, engine: str | None) -> Any:
+    """The derivatives of one curve as one array, of the library that an engine computes with."""
+    if isinstance(rows, Sequence) and rows and all(runs_on(engine, row) for row in rows):
+        rows = module_of(rows[0]).stack(tuple(rows))
+    try:
+        return rows if runs_on(engine, rows) else as_array(rows)
+    except InputError as error:
+        raise InputError(f"the series for {name!r} must be arrays of its shape: {error}") from error
 
 
 def same_order(curves: Mapping[str, Any]) -> dict[str, Any]:
     """The curves to the longest order, with zeros."""
     order = max((shape_of(rows)[0] if shape_of(rows) else 0 for rows in curves.values()), default=0)
-    if not order or not curves:
+    if not order:
         raise InputError("series= needs one derivative at least: {'x': [v]} moves x along v")
     made = dict[str, Any]()
     for name, rows in curves.items():
-        short = order - shape_of(rows)[0]
-        zero = np.zeros((short, *shape_of(rows)[1:]), host(rows).dtype) if short else None
-        made[name] = rows if zero is None else np.concatenate([host(rows), zero])
+        short, xp = order - sum(shape_of(rows)[:1]), module_of(rows)
+        made[name] = xp.concatenate([rows, *[xp.zeros_like(rows[:1])] * short]) if short else rows
     return made
 
 

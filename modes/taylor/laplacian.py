@@ -153,6 +153,8 @@ def weight_vector(axes: Vectors, weights: Any) -> np.ndarray | None:
         raise InputError(f"give weights= by name, for {[*axes]}")
     if missing := axes.keys() - named.keys():
         raise InputError(f"weights= has none for {sorted(missing)}")
+    if unknown := named.keys() - axes.keys():
+        raise InputError(f"weights= has {sorted(unknown)}, which are not in wrt: {[*axes]}")
     parts = []
     for name, v in axes.items():
         given, shape = as_array(named[name], np.dtype(float)), v.shape[1:]
@@ -165,7 +167,7 @@ def weight_vector(axes: Vectors, weights: Any) -> np.ndarray | None:
 
 def sigma_vectors(axes: Vectors, sigma: Any) -> Vectors:
     """The columns of σ as directions."""
-    given, n = np.asarray(sigma, float), next(len(v) for v in axes.values())
+    given, n = as_array(sigma, np.dtype(float)), next(len(v) for v in axes.values())
     if given.ndim != 2 or len(given) != n:
         raise InputError(f"sigma= has shape {list(given.shape)}, and needs {n} rows, as many as a "
                          "sample has entries")  # fmt: skip
@@ -189,5 +191,5 @@ def freeze_numbers(value: Any) -> Any:
         return tuple((name, freeze_numbers(x)) for name, x in sorted(value.items()))
     if value is None:
         return None
-    array = np.asarray(value, float)
+    array = as_array(value, np.dtype(float))
     return array.shape, array.tobytes()

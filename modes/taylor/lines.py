@@ -84,8 +84,9 @@ def mixed_lines(axes: Vectors, powers: Sequence[int]) -> Lines:
 
 # -- names of derivatives --------------------------------------------------------------------------
 
-LETTER = re.compile(r"([A-Za-z_])(\[[\d, ]*\])?")
-NAMED = re.compile(r"([^\[\]]+)(\[[\d, ]*\])?")
+ENTRY = r"(\[ *\d+(?: *, *\d+)* *\])?"
+LETTER = re.compile("([A-Za-z_])" + ENTRY)
+NAMED = re.compile(r"([^\[\]]+)" + ENTRY)
 
 
 def coordinates(wrt: str | Sequence[str]) -> dict[Coordinate, int]:
@@ -94,9 +95,10 @@ def coordinates(wrt: str | Sequence[str]) -> dict[Coordinate, int]:
     >>> coordinates("xxy"), coordinates(["time", "x[0,1]"])
     ({('x', None): 2, ('y', None): 1}, {('time', None): 1, ('x', (0, 1)): 1})
     """
+    are_names = isinstance(wrt, Sequence) and all(isinstance(name, str) for name in wrt)
+    names, said = (wrt, "".join(wrt)) if are_names else ((), "")
     parts = LETTER.findall(wrt) if isinstance(wrt, str) else [
-        match.groups() for match in map(NAMED.fullmatch, wrt) if match]  # fmt: skip
-    said = wrt if isinstance(wrt, str) else "".join(wrt)
+        match.groups() for match in map(NAMED.fullmatch, names) if match]  # fmt: skip
     if not parts or "".join(name + (entry or "") for name, entry in parts) != said:
         raise InputError(f"wrt={wrt!r} must be names, one for each time: 'xxy', or "
                          "['time', 'x[0]']")  # fmt: skip

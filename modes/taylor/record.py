@@ -40,7 +40,10 @@ def trace_flat(
 
 
 def series_of(t: Trace, op: Taylor, moving: Mapping[str, PowerSeries], of: Names) -> dict[str, Any]:
-    """The series of tensors where some are `moving`; a tensor that stays is its value."""
+    """The series of tensors where some are `moving`; a tensor that stays is its value.
+
+    A tensor that moves and is computed from others that move is moved by both, as in J.
+    """
     found: dict[str, Any] = dict(moving)
     for step in active_steps(t.active, moving, of):
         inputs = tuple(n and found.get(n, t.values[n]) for n in step.inputs)
@@ -48,10 +51,21 @@ def series_of(t: Trace, op: Taylor, moving: Mapping[str, PowerSeries], of: Names
         made = op.step(step, inputs, first)
         for name, y in zip(step.outputs, made, strict=True):
             if name is not None and isinstance(y, PowerSeries):
+                whole = moved_twice(op, y, moving[name]) if name in moving else y
                 for k in range(op.order + 1):  # in order: what follows finds them
-                    y[k]
-                found[name] = y
+                    whole[k]
+                found[name] = whole
     return {name: found.get(name, t.values[name]) for name in of}
+
+
+def moved_twice(op: Taylor, y: PowerSeries, curve: PowerSeries) -> PowerSeries:
+    """A computed series that a curve from the same point is added to."""
+
+    def make(k: int) -> Term | None:
+        both = y.term(k), curve.term(k) if k else None
+        return op.total(term for term in both if term is not None)
+
+    return PowerSeries(op, y.shape, y.dtype, 0, make)
 
 
 def curve(t: Trace, op: Taylor, name: str, coefficients: Mapping[int, Term]) -> PowerSeries:

@@ -123,9 +123,7 @@ class Coefficients:
                 twice = x.times(2.0) if square and 2 * j != k else x
                 yield twice, y, (a.degree + j, b.degree + k - j)
 
-    def product(
-        self, x: Term, y: Term, ranks: tuple[int, int], degrees: tuple[int, int]
-    ) -> Term:
+    def product(self, x: Term, y: Term, ranks: tuple[int, int], degrees: tuple[int, int]) -> Term:
         """x ∘ y, either of which may have an axis of directions."""
         x_moves, y_moves = map(self.is_batched, degrees)
         number = x.number * y.number

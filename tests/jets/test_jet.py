@@ -156,10 +156,90 @@ def test_an_infinite_slope_that_is_not_chosen_counts_for_nothing():
     np.testing.assert_allclose(found["y"], [[1, 1 / 4], [0, -1 / 32], [0, 3 / 256]])
 
 
+def test_a_scale_that_moves_beside_a_mean_that_stays():
+    """y = s (x − 3) / 2 + 1, affine in x and in s: y″ = 2 s′ x′ / 2, without the mean."""
+    model = parse("""(double[1, 1] x) => (double[1, 1] y)
+    <double[1] s = {5.0}, double[1] b = {1.0}, double[1] mean = {3.0}, double[1] var = {4.0}>
+    { y = BatchNormalization <epsilon = 0.0> (x, s, b, mean, var) }""")
+    rows = {"x": [np.full((1, 1), 7.0), np.zeros((1, 1))], "s": [np.full(1, 11.0)]}
+    _, found = oj.jet(model, {"x": np.full((1, 1), 2.0)}, rows)
+    np.testing.assert_allclose(found["y"].ravel(), [(11 * (2 - 3) + 5 * 7) / 2, 11 * 7])
+
+
+def test_a_tensor_that_moves_by_itself_and_by_another():
+    """s = sin x moves by x and by itself, as in J: y = s x has y′ = (cos x x′ + s′) x + s x′."""
+    model = parse("(double[2] x) => (double[2] y) { s = Sin(x)  y = Mul(s, x) }")
+    x, dx, ds = np.array([[0.5, -1.0], [2.0, 0.25], [-0.75, 3.0]])
+    rows = {"x": [dx, 0 * dx], "s": [ds, 0 * ds]}
+    _, found = oj.jet(model, {"x": x}, rows)
+    _, first = oj.jvp(model, {"x": x}, {"x": dx, "s": ds})
+    np.testing.assert_allclose(found["y"][0], first["y"])
+    slope = np.cos(x) * dx + ds
+    np.testing.assert_allclose(found["y"][1], 2 * slope * dx - np.sin(x) * dx**2 * x)
+    H = oj.hessian(model, {"x": x}, wrt=["x", "s"], weights=np.ones(2)).toarray()
+    found = oj.laplacian(model, {"x": x}, wrt=["x", "s"])
+    np.testing.assert_allclose(found.sum(), np.trace(H))
+
+
+def test_series_take_the_dtype_of_their_tensor():
+    model = parse("(float[2] x) => (float[2] y) { y = Exp(x) }")
+    x = np.zeros(2, np.float32)
+    for rows in ([np.ones(2)], [[1, 1]], np.ones((1, 2), int), [np.ones(2, np.float16)]):
+        for engine in (None, "numpy"):
+            _, found = oj.jet(model, {"x": x}, {"x": rows}, engine=engine)
+            assert found["y"].dtype == np.float32
+            np.testing.assert_array_equal(found["y"], [[1, 1]])
+
+
+@pytest.mark.peers
+def test_series_of_tensors():
+    """Stacked or in lists, at a point of their library or of NumPy, by its engine or another."""
+    import torch
+
+    model, _ = mlp([3, 8, 1])
+    rng = np.random.default_rng(7)
+    x, rows = rng.standard_normal((2, 3)), curve_of(rng, 2, (2, 3))
+    expected = oj.jet(model, {"x": x}, {"x": rows})[1]["u"]
+    for take, engine in ((torch.tensor, "torch"), (torch.tensor, None), (np.array, "torch")):
+        given = torch.tensor(rows)
+        for series in (given, [*given]):
+            _, found = oj.jet(model, {"x": take(x)}, {"x": series}, engine=engine)
+            assert isinstance(found["u"], np.ndarray if engine is None else torch.Tensor)
+            np.testing.assert_allclose(found["u"], expected)
+
+
+@pytest.mark.peers
+def test_a_jet_inside_of_jit():
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(True):
+        model, _ = mlp([3, 8, 1])
+        rng = np.random.default_rng(8)
+        x, rows = rng.standard_normal((2, 3)), curve_of(rng, 2, (2, 3))
+        bent = {"x": rows, "b0": [np.ones(8)]}
+        expected = oj.jet(model, {"x": x}, bent)[1]["u"]
+
+        @jax.jit
+        def series(x, first, second):
+            moved = {"x": [first, second], "b0": [jnp.ones(8)]}
+            return oj.jet(model, {"x": x}, moved, engine="jax")[1]["u"]
+
+        with pytest.raises(oj.InputError, match="once outside of jit"):
+            series(x, *rows)
+        oj.jet(model, {"x": jnp.array(x)}, bent, engine="jax")
+        np.testing.assert_allclose(series(x, *rows), expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize(("series", "message"), [
     ({"x": []}, "one derivative at least"),
+    ({"x": 1.0}, "one derivative at least"),
+    ({"x": None}, "one derivative at least"),
     ({"q": [np.ones(2)]}, "'q'"),
     ({"x": [np.ones(3)]}, "shape"),
+    ({"x": [np.ones(1)]}, r"'x_series' has shape \[1, 1\], not \[1, 2\]"),
+    ({"x": [np.ones(2), 1.0]}, "the series for 'x' must be arrays of its shape"),
+    ({"x": [np.ones(2) * 1j]}, "complex128 does not become float64"),
     ([np.ones(2)], "by name"),
 ])  # fmt: skip
 def test_series_that_do_not_fit(series, message):

@@ -163,6 +163,8 @@ def test_an_export_of_several_derivatives():
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"weights": np.ones(2)}, r"weights= of shape \[2\] do not fit"),
+    ({"weights": {"x": 1.0, "q": 1.0}}, r"weights= has \['q'\], which are not in wrt"),
+    ({"weights": "a"}, "cannot be read as an array"),
     ({"sigma": np.ones((2, 2))}, "needs 3 rows"),
     ({"weights": np.ones(3), "sigma": np.ones((3, 1))}, "not both"),
     ({"power": 3}, "power=3"),
@@ -180,6 +182,10 @@ def test_options_that_do_not_fit(options, message):
     (["x[3]"], r"x\[3\] is no entry of 'x'"),
     (["x[0,0]"], r"x\[0, 0\] is no entry"),
     ("x[", "must be names"),
+    (["x[]"], "must be names"),
+    ("x[,]", "must be names"),
+    ([1], "must be names"),
+    (3, "must be names"),
     ("", "must be names"),
     ("q", "'q'"),
 ])  # fmt: skip
