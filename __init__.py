@@ -60,6 +60,7 @@ from .modes.model.flow.steps import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
+from .modes.residual import with_residual
 from .modes.reverse import vjp
 from .modes.sensitivities.sensitivities import sensitivities
 from .modes.show import attribution as _attribution  # noqa: F401  (pictures of attributions)
@@ -105,5 +106,5 @@ __all__ = [
     "problem", "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
     "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
     "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "with_loss", "zero",
+    "training_model", "value_and_grad", "vjp", "with_loss", "with_residual", "zero",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 from ...jacobians import Diagonal, dtype_of
 from ...jacobians.arguments import Count, NonNegative, Positive, validated
 from ...jacobians.arrays import Array, cast_to, host, like
+from ...jacobians.errors import warn
 from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property
 from ..data.adapter import NOTHING, Data
@@ -91,18 +92,21 @@ def levenberg_marquardt(
 ) -> OptimizeResult:
     """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
 
-    `cost` is half the sum of the squares of all elements of `of`, not a mean.
+    `cost` is half the sum of the squares of all elements of `of`, not a mean. So `of` is the
+    residual, not a loss made of it: of the square of one number, JᵀJ has rank 1, and a warning says
+    so. `with_residual` appends one.
 
     D is `scale(J)`, by default the norms of the columns of J, and at least half of the previous D,
-    so that steps do not depend on the units of the variables. λ starts at `damping` and follows the
-    gain ratio: a trust region. Each step is corrected by the second derivative of r along it, the
-    geodesic acceleration; a correction beyond `acceleration`, relative to the step, counts as a
-    failure, and 0 turns it off. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with
-    these `options`: products with J and Jᵀ. Without `atol`, it solves for up to 100 variables to
-    rounding, and for more until the gradient of the linear problem has fallen to 10 %, or to 30 %
-    for the correction. A `preconditioner` is a right factor R, or a function that builds it from J:
-    LSMR solves for y with δ = R y, in fewer products the closer the columns of J R are to
-    orthonormal. The steps stay the same, up to that tolerance.
+    so that steps do not depend on the units of the variables. Where a column almost vanishes, as of
+    a saturated neuron, steps are long in its variable; a `scale` with a least value prevents that.
+    λ starts at `damping` and follows the gain ratio: a trust region. Each step is corrected by the
+    second derivative of r along it, the geodesic acceleration; a correction beyond `acceleration`,
+    relative to the step, counts as a failure, and 0 turns it off. A step costs one or two calls of
+    `scipy.sparse.linalg.lsmr`, with these `options`: products with J and Jᵀ. Without `atol`, it
+    solves for up to 100 variables to rounding, and for more until the gradient of the linear
+    problem has fallen to 10 %, or to 30 % for the correction. A `preconditioner` is a right factor
+    R, or a function that builds it from J: LSMR solves for y with δ = R y, in fewer products the
+    closer the columns of J R are to orthonormal. The steps stay the same, up to that tolerance.
 
     The iteration ends when the cosine between r and every column of J is at most `tol` in
     magnitude, when the actual and predicted reductions are within `tol` times the cost, or when a
@@ -130,6 +134,9 @@ def levenberg_marquardt(
     """
     over = {"batch_size": batch_size, "shared": as_batch(shared), "comm": comm}
     problem = Problem[Any](model, inputs, of, wrt, engine, over=over)
+    if len(problem.values(problem.x0)) == 1 < len(problem.x0):
+        warn(f"{', '.join(problem.of)} is one number, whose square is minimised: of= should name "
+             "the tensor of residuals, not the loss that sums their squares")  # fmt: skip
     eps = float(np.finfo(dtype_of(problem.x0)).eps)
     exact = {"atol": eps, "btol": eps} if len(problem.x0) <= EXACT_VARIABLES else {}
     asked = {"conlim": 0, "maxiter": 10 * len(problem.x0), **exact, **(options or {})}
