@@ -44,6 +44,7 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.implicit import layers as _layers  # noqa: F401  (roots for PyTorch and JAX)
 from .modes.implicit.root import root
+from .modes.implicit.trajectory import trajectory
 from .modes.interop import (
     asoperator,
     to_jax,
@@ -103,5 +104,5 @@ __all__ = [
     "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
     "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
     "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "with_loss", "zero",
+    "training_model", "trajectory", "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip
