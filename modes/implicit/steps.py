@@ -56,6 +56,7 @@ class Steps:
     method: str
     h: float
     count: int
+    segments: int | None
     t: str | None
     begin: float
     rtol: float
@@ -145,15 +146,15 @@ class Steps:
 
 @final
 class Checkpoints:
-    """The states at the ends of about √steps segments; the steps between are taken again.
+    """The states at the ends of segments, by default √steps; the steps between are taken again.
 
-    >>> segments(10, 3)
+    >>> cut_steps(10, 3)
     [(0, 4), (4, 8), (8, 10)]
     """
 
-    def __init__(self, steps: Steps, count: int | None) -> None:
+    def __init__(self, steps: Steps) -> None:
         self.steps = steps
-        self.segments = segments(steps.count, count or max(1, isqrt(steps.count)))
+        self.segments = cut_steps(steps.count, steps.segments or isqrt(steps.count))
         self.kept: dict[int, History] = {0: (steps.first,)}
 
     def walk(self) -> Iterator[Solved]:
@@ -173,7 +174,7 @@ class Checkpoints:
                 yield segment.pop()
 
 
-def segments(steps: int, count: int) -> list[tuple[int, int]]:
+def cut_steps(steps: int, count: int) -> list[tuple[int, int]]:
     """The steps in at most `count` segments of one length, and maybe a shorter last one."""
     length = max(1, -(-steps // count))
     return [*pairwise([*range(0, steps, length), steps])]

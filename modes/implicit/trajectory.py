@@ -111,16 +111,15 @@ def trajectory(
         whole, {**point, **totals}, of=(*rates, *summed), wrt=tuple(start), engine=engine
     )
     eps = float(np.finfo(dtype_of(start[states[0]])).eps)
+    rtol = eps ** (2 / 3) if rtol is None else rtol
     taken = Steps(
-        equations, tuple(name for name in names if name not in states), point, start,
-        len(totals), method, step,
-        steps, t, time_of(source, point, t), eps ** (2 / 3) if rtol is None else rtol, maxiter,
+        equations, tuple(name for name in names if name not in states), point, start, len(totals),
+        method, step, steps, checkpoints, t, time_of(source, point, t), rtol, maxiter,
         LinearSolves(linear_solver, preconditioner, "∂(u − c f)/∂u"), engine,
     )  # fmt: skip
     outputs = dict(zip(start, (*states, *summed), strict=True))
-    wanted = (steps,) if save is None else tuple(save)
-    return Trajectory(source, taken, outputs, wrt if sources else names, sources, wanted,
-                      save is not None, checkpoints)  # fmt: skip
+    kept = None if save is None else tuple(save)
+    return Trajectory(source, taken, outputs, wrt if sources else names, sources, kept)
 
 
 def own_names(
@@ -155,28 +154,29 @@ class Trajectory(Implied):
     """u(T; p) by `steps`: its values in `tensors`, and du/dp in `J`.
 
     `model` has the rates, `outputs` are the names of the states in the equations and those in
-    `tensors`, `wrt` the names of p, `sources` the inputs that are implied themselves, and `wanted`
-    the steps whose states are results, `stacked` or one alone.
+    `tensors`, `wrt` the names of p, `sources` the inputs that are implied themselves, and `save`
+    the steps whose states are results, or None for the last one alone.
     """
 
     def __init__(
         self, model: Model, steps: Steps, outputs: Mapping[str, str], wrt: Names,
-        sources: Mapping[str, Implied], wanted: tuple[int, ...], stacked: bool,
-        segments: int | None,
+        sources: Mapping[str, Implied], save: tuple[int, ...] | None,
     ) -> None:  # fmt: skip
         self.model, self.steps, self.outputs, self.wrt = model, steps, outputs, wrt
-        self.sources, self.wanted, self.stacked, self.segments = sources, wanted, stacked, segments
-        self.checkpoints = Checkpoints(steps, segments)
+        self.sources, self.save = sources, save
+        self.checkpoints, self.wanted = Checkpoints(steps), save or (steps.count,)
         found = {0: steps.first}
-        found |= {s.number: s.u for s in self.checkpoints.walk() if s.number in wanted}
-        rows = np.stack([found[k] for k in wanted])
-        flat = Sweep(self.checkpoints, (), wanted, steps.first.dtype).by_tensor(rows[..., None])
-        self.tensors = dict(named_parts(self.codomain, flat))
+        found |= {s.number: s.u for s in self.checkpoints.walk() if s.number in self.wanted}
+        rows = np.stack([found[k] for k in self.wanted])
+        flat = Sweep(self.checkpoints, (), self.wanted, steps.first.dtype).by_tensor(
+            rows[..., None]
+        )
+        self.tensors = dict(split_by_name(self.codomain, flat))
 
     @property
     def codomain(self) -> Specs:
         """The tensors of u, in order."""
-        lead = (len(self.wanted),) if self.stacked else ()
+        lead = () if self.save is None else (len(self.save),)
         return tuple(TensorSpec(self.outputs[name], (*lead, *shape_of(u)), dtype_of(u))
                      for name, u in self.steps.start.items())  # fmt: skip
 
@@ -199,7 +199,7 @@ class Trajectory(Implied):
         return self.at(inputs).J
 
     def curvature(self, weights: Mapping[str, Any]) -> Curvature:
-        """Raises `InputError`: a trajectory has first derivatives alone."""
+        """Raises `InputError` for any `weights`: a trajectory has first derivatives alone."""
         raise InputError("a trajectory has first derivatives alone: for second ones of one step "
                          "take oj.root of oj.euler_residual")  # fmt: skip
 
@@ -214,8 +214,8 @@ class Trajectory(Implied):
         sources, values = implied_in(given)
         point = check_inputs(self.model, values, engine=s.engine)
         start = {name: point.get(name, u) for name, u in s.start.items()}
-        return Trajectory(self.model, replace(s, point=point, start=start), self.outputs, self.wrt,
-                          sources, self.wanted, self.stacked, self.segments)  # fmt: skip
+        steps = replace(s, point=point, start=start, begin=time_of(self.model, point, s.t))
+        return Trajectory(self.model, steps, self.outputs, self.wrt, sources, self.save)
 
     def __repr__(self) -> str:
         s = self.steps
@@ -223,7 +223,7 @@ class Trajectory(Implied):
                 f"{len(self.checkpoints.segments)} checkpoints")  # fmt: skip
 
 
-def named_parts(specs: Specs, flat: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def split_by_name(specs: Specs, flat: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """A vector (n, 1) of tensors by name."""
     for spec, part in zip(
         specs, split_vector(flat, [size(shape_of(s)) for s in specs]), strict=True
