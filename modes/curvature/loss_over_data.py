@@ -17,6 +17,7 @@ from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
 from ..data.adapter import Data
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
+from ..data.devices import is_jax, on_devices
 from ..data.ranks import on_ranks
 from ..data.shares import Alone, Shares
 from ..forward import Tensors
@@ -38,6 +39,8 @@ def loss_over_data(
 
     With `comm`, over the batches of all ranks, in one all-reduce.
     """
+    if is_jax(comm):
+        (inputs, _), comm = on_devices(inputs, shared, f.gradient.engine), None
     if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         return f({**as_batch(shared), **point} if shared else point)

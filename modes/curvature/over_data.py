@@ -23,6 +23,7 @@ from .. import linearize as linearizing
 from .. import reverse
 from ..data.adapter import NOTHING, Data, DataOptions, takes_data
 from ..data.batches import Batch, as_batch, is_data, samples
+from ..data.devices import is_jax, on_devices
 from ..data.stream import codomains_of
 from ..forward import Tensors
 from ..linear.symmetric import Symmetric
@@ -166,6 +167,8 @@ def grad(
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
+    if is_jax(comm):
+        (inputs, options["engine"]), comm = on_devices(inputs, shared, options.get("engine")), None
     if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         point = {**as_batch(shared), **point} if shared else point

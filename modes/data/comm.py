@@ -111,8 +111,9 @@ def as_comm(comm: Any) -> Comm:
     if all(isinstance(n, int) for n in given) and hasattr(comm, "allgather"):
         made: Comm = comm
         return made
+    known = " here" if comm == "jax" else ""
     raise InputError(
-        f"comm={comm!r} is no communicator: give mpi4py.MPI.COMM_WORLD, or, after "
+        f"comm={comm!r} is no communicator{known}: give mpi4py.MPI.COMM_WORLD, or, after "
         "torch.distributed.init_process_group(), torch.distributed.group.WORLD"
     )
 
@@ -197,8 +198,39 @@ def sum_arrays(
         sent[start:end] = x.reshape(-1)
     total = collective(comm.allreduce, sent)
     parts = zip(form, np.split(total, ends[1:-1]), strict=bool(form))
-    arrays = [x.reshape(shape).astype(dtype, copy=False) for (shape, dtype), x in parts]
+    arrays = [x.reshape(shape).astype(dtype) for (shape, dtype), x in parts]  # none keeps `total`
     return arrays, [beside for _, beside in known.values()]
+
+
+def joined_arrays(
+    comm: Comm | None, find: Callable[[], np.ndarray | None], axis: int = 0
+) -> np.ndarray:
+    """The arrays find() of all ranks one after the other along an axis, in one all-reduce.
+
+    A rank without data has None; without a `comm`, there is this array alone. Raises `InputError`
+    where there is no array, and where other axes differ.
+    """
+    mine = list[np.ndarray]()
+
+    def layout() -> tuple[Shape, np.dtype] | None:
+        if (found := find()) is None:
+            return None
+        mine.append(np.moveaxis(found, axis, 0))
+        return mine[0].shape, mine[0].dtype
+
+    if comm is None:
+        if layout() is None:
+            raise InputError("there are no batches")
+        return np.moveaxis(mine[0], 0, axis)
+    every = agreed(comm, layout)
+    known = {rank: form for rank, form in enumerate(every) if form is not None}
+    rest = same_on_all({rank: shape[1:] for rank, (shape, _) in known.items()}, "other axes")
+    ends = np.cumsum([0, *(form[0][0] if form else 0 for form in every)])
+    whole = np.zeros((ends[-1], *rest), np.result_type(*(dtype for _, dtype in known.values())))
+    if mine:
+        whole[ends[comm.rank] : ends[comm.rank + 1]] = mine[0]
+    total = collective(comm.allreduce, whole.reshape(-1))
+    return np.moveaxis(total.reshape(whole.shape), 0, axis)
 
 
 def same_on_all(

@@ -160,8 +160,7 @@ class Elsewhere(Shares[T]):
     def composed(self, outlines: Sequence[Outline | None], stacked: bool) -> OverData:
         known = {k: in_common(o, stacked) for k, o in enumerate(outlines) if o is not None}
         same_on_all(known, "operators", self.name, shown)
-        operators: Any = self
-        return OverShares(operators, outlines, stacked)
+        return OverShares(self, outlines, stacked)
 
 
 @dataclass(frozen=True)
@@ -251,7 +250,7 @@ class OverShares(OverData):
     """
 
     def __init__(
-        self, shares: Elsewhere[OverBatches], outlines: Sequence[Outline | None], stacked: bool, *,
+        self, shares: Elsewhere[Any], outlines: Sequence[Outline | None], stacked: bool, *,
         transposed: bool = False,
     ) -> None:  # fmt: skip
         self.shares = shares
