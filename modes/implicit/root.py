@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ...jacobians import Block, Identity, Jacobian
+from ...jacobians import Block, Identity
 from ...jacobians.arguments import Count, NonNegative, validated
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, NotConverged
@@ -23,7 +23,7 @@ from ..linear.linearization import Linearization, linearized
 from ..linear.symmetric import Curvature, Symmetric
 from ..model.flow.contents import unique_name
 from ..model.flow.nodes import Nodes
-from ..model.primal.inputs import Names, find_tensor, names_of
+from ..model.primal.inputs import Names, names_of
 from ..model.primal.model import Model, ModelLike, as_model
 from ..solvers.anderson import anderson
 from ..solvers.implicit_system import LinearSolver
@@ -217,17 +217,11 @@ class Root(Implied):
         route = route_of(e.model, e.of, (*e.x, *wrt), e.engine, e.model.estimates)
         return linearized(route, self.point)  # where a block may be zero
 
-    @cached_property
-    def solve(self) -> Jacobian:
-        """(∂F/∂x)⁻¹."""
-        return self.equations.solves(self._linearized(()))
-
     def _own(self, wrt: tuple[str, ...]) -> Named:
         """dx*/dp in tensors of this model alone."""
         e, whole = self.equations, self._linearized(wrt)
-        moved = whole.block(e.of, wrt)
-        x = tuple(find_tensor(name, whole.domain)[1] for name in e.x)
-        return Named(-(self.solve @ moved), moved.domain, x, self.tensors, self._again)
+        A, B = whole.block(e.of, e.x), whole.block(e.of, wrt)
+        return Named(-(e.solves(A) @ B), B.domain, A.domain, self.tensors, self._again)
 
     def curvature(self, weights: Mapping[str, Any]) -> Curvature:
         """∂²⟨w, x*(p)⟩/∂p² = Sᵀ ∂²⟨λ, F⟩/∂(x, p)² S, with S = d(x*, p)/dp and ∂F/∂xᵀ λ = −w.
@@ -249,8 +243,8 @@ class Root(Implied):
         self, weights: Mapping[str, Any], _: Mapping[str, Any], wrt: tuple[str, ...]
     ) -> tuple[Curvature, Mapping[str, Any]]:
         """The second and first derivatives of ⟨w, x*⟩ in tensors of this model alone."""
-        e, J = self.equations, self._own(wrt)
-        multipliers = Named(-self.solve.T, J.codomain, self._linearized(()).codomain, {})
+        e, J, A = self.equations, self._own(wrt), self._linearized(())
+        multipliers = Named(-e.solves(A).T, A.domain, A.codomain, {})
         f = Gradient(e.model, e.of, (*e.x, *wrt), multipliers.apply(weights), e.engine)
         H = Hessian(f.linearized(self.point), f)
         S = Block([[J.operator], [Identity(J.in_shape, J.dtype)]])
