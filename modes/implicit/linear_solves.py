@@ -7,7 +7,6 @@ from typing import Any, final
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op
-from ...jacobians.base import Wrapper
 from ...jacobians.errors import NotConverged
 from ...jacobians.lapack import Singular
 from ..interop.operators import asoperator
@@ -61,22 +60,16 @@ class LinearSolves:
 
 
 @final
-class Solve(Wrapper):
+class Solve(Jacobian):
     """A⁻¹, whose errors say what A is."""
 
     def __init__(self, operator: Jacobian, what: str) -> None:
-        super().__init__(operator)
-        self.what = what
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.what = operator, what
 
     def _apply(self, op: Op, v: Array) -> Array:
         try:
             return self.operator._apply(op, v)
-        except NotConverged as error:
-            raise NotConverged(f"{self.what}: {error}") from None
-
-    def _flat_product(self, v: Array, columns: tuple[int, ...]) -> Array:
-        try:
-            return self.operator._flat_product(v, columns)
         except NotConverged as error:
             raise NotConverged(f"{self.what}: {error}") from None
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ...jacobians import Block, Identity
-from ...jacobians.arguments import Count, NonNegative, validated
+from ...jacobians.arguments import Above0, Count, NonNegative, Positive, validated
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.hooks import to_jax
@@ -270,6 +270,33 @@ class Root(Implied):
         """
         found: Callable[..., Any] = to_jax(self)
         return found
+
+    @validated
+    def export(
+        self, loss: ModelLike | None = None, inputs: Mapping[str, Any] | None = None, *,
+        of: str | None = None, wrt: Names = None, rtol: Above0 = 1e-6, maxiter: Positive = 50,
+    ) -> Any:  # fmt: skip
+        """x* and its adjoint as plain ONNX, which any runtime executes: by Loops.
+
+        (inputs, `{x}_cotangent`) ↦ (`{x}_root`, `{x}_residual`, `{p}_cotangent`), and with a `loss`
+        (inputs) ↦ (the loss, its `{w}_grad`, `{x}_root`, `{x}_residual`, `{p}_grad`): a training
+        step's gradients. `{x}_residual` is ‖F‖. Newton's method starts at the input x, by full
+        steps; their systems, and the transposed one of the adjoint, are solved by BiCGSTAB. So the
+        adjoint is the implicit function theorem's, to `rtol`. Weights among p and w are inputs, by
+        default as they are.
+
+        - `loss`: a model of x*, with one scalar `of`; `inputs` are its inputs, this root among
+          them.
+        - `wrt`: further tensors w of the loss, by name.
+        - `rtol`: ‖F‖ over √(1 + ‖x‖²) at the end, and the relative residual of linear systems.
+        - `maxiter`: the most steps of Newton's method; linear systems take up to 20 times as many.
+
+        Shapes: as the models declare their tensors, free dimensions included. Raises `InputError`
+        where F is not one tensor of the size of x, and as `oj.export` does.
+        """
+        from .export_root import export_root
+
+        return export_root(self, loss, inputs or {}, of, wrt, rtol, maxiter)
 
     def __repr__(self) -> str:
         e = self.equations
