@@ -44,6 +44,7 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.implicit import layers as _layers  # noqa: F401  (roots for PyTorch and JAX)
 from .modes.implicit.root import root
+from .modes.implicit.trajectory import trajectory
 from .modes.interop import (
     asoperator,
     to_jax,
@@ -78,6 +79,8 @@ from .modes.solvers.problem import as_scipy
 from .modes.solvers.program import problem
 from .modes.solvers.roots import euler_residual, implicit_euler, newton_krylov, pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
+from .modes.taylor.jet import jet
+from .modes.taylor.laplacian import derivative, laplacian
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction
 from .modes.training.step import initial_state, load_state, save_state, train_step
@@ -93,15 +96,15 @@ __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
     "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
-    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
-    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
+    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derivative",
+    "derive", "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
     "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",
     "hessian", "hvp", "identity_like", "implicit_euler", "influence", "initial_state",
-    "integrated_gradients", "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt",
-    "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
-    "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
-    "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
+    "integrated_gradients", "inverse", "jacobian", "jet", "jvp", "kernel", "kfac", "laplacian",
+    "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",
+    "nearest_gradients", "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners",
+    "problem", "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
     "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
     "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "with_loss", "zero",
+    "training_model", "trajectory", "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip

@@ -13,11 +13,11 @@ from ...jacobians import Block, Identity, Jacobian
 from ...jacobians.arguments import Count, NonNegative, validated
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, NotConverged
-from ...jacobians.hooks import to_jax, to_torch
+from ...jacobians.hooks import to_jax
 from ...jacobians.threads import cached_property
 from ..gradient import Gradient
 from ..hessian import Hessian
-from ..linear.chained import Implied, Named, chain_jacobians, chained_hessian, is_implied
+from ..linear.chained import Implied, Named, chain_jacobians, chained_hessian, implied_in
 from ..linear.derivatives.route import route_of
 from ..linear.linearization import Linearization, linearized
 from ..linear.symmetric import Curvature, Symmetric
@@ -151,8 +151,7 @@ class Equations:
 
     def solved(self, inputs: Mapping[str, Any]) -> Root:
         """The root near the x of the inputs, some of which may be implied themselves."""
-        sources = {n: x for n, x in inputs.items() if isinstance(x, Implied)}
-        values = {**inputs, **{n: x.tensors[x.tensor_for(n)] for n, x in sources.items()}}
+        sources, values = implied_in(inputs)
         if not sources:
             free = {n: spec for n, spec in self.model.inputs.items() if n not in self.x}
             names = names_of(self.model, self.wrt, free, "wrt")
@@ -202,7 +201,7 @@ class Root(Implied):
     def J(self) -> Named:
         """dx*/dp = −(∂F/∂x)⁻¹ ∂F/∂p, between the tensors of `wrt` and of x."""
         e, inputs = self.equations, {**self.point, **self.sources}
-        if is_implied(inputs):
+        if self.sources:
             return chain_jacobians(
                 e.model, inputs, e.wrt, lambda _, wrt: self._own(wrt), self._again
             )
@@ -239,7 +238,7 @@ class Root(Implied):
         """
         e, inputs = self.equations, {**self.point, **self.sources}
         again = partial(self._curved, weights)
-        if is_implied(inputs):
+        if self.sources:
             return chained_hessian(e.model, inputs, e.wrt, partial(self._own_part, weights), again)
         return self._own_part(weights, inputs, tuple(s.name for s in self.J.domain))[0]
 
@@ -266,18 +265,6 @@ class Root(Implied):
         Raises what `root` raises.
         """
         return self.equations.solved({**self.point, **self.sources, **inputs})
-
-    def to_torch(self) -> Callable[..., Any]:
-        """p ↦ x*(p), the tensors of `wrt` in order, as a layer of PyTorch.
-
-        Each call solves from the last x*; backward is one transposed solve. The layer has first
-        derivatives alone. Needs `onnxjac[torch]`.
-
-        Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and
-        `NotConverged` where a solve does.
-        """
-        found: Callable[..., Any] = to_torch(self)
-        return found
 
     def to_jax(self) -> Callable[..., Any]:
         """p ↦ x*(p), the tensors of `wrt` in order, as a function of JAX.

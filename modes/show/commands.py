@@ -619,6 +619,7 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
                             "free number"},
      "--vmap": {"nargs": "+", "metavar": "NAME",
                 "help": "inputs that get a new first axis, for many points at once"},
+     "--order": {"type": int, "metavar": "K", "help": "of jet: the highest derivative"},
      "--opset": {"type": int, "metavar": "N",
                  "help": "of the result, for a runtime that knows no newer one (21)"},
      "--guards": {"action": "store_true",
@@ -638,7 +639,7 @@ def run_export(args: Namespace, out: Output) -> str:
     modes = args.mode if len(args.mode) > 1 else args.mode[0]
     made = export(at.model, modes, at.point, of=args.of, wrt=at.wrt, at=args.at,
                   tangents=args.tangents, vmap=args.vmap, engine=args.engine,
-                  opset=args.opset)  # fmt: skip
+                  order=args.order, opset=args.opset)  # fmt: skip
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
     ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)
