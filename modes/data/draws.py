@@ -75,7 +75,8 @@ def uniform_numbers(seed: Seed, draws: int, shape: Shape) -> np.ndarray:
 
 def seeds_in_order(seed: int, count: int) -> np.ndarray:
     """Seeds of samples that are known by their position alone."""
-    return scrambled(np.array([seed % 2**64], np.uint64) + GAMMA * np.arange(count, dtype=np.uint64))
+    places = np.arange(count, dtype=np.uint64)
+    return scrambled(np.array([seed % 2**64], np.uint64) + GAMMA * places)
 
 
 def scrambled(x: np.ndarray) -> np.ndarray:
