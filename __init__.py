@@ -72,6 +72,7 @@ from .modes.show import sensitivities as _sensitivities  # noqa: F401  (pages)
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.descent import natural_gradient, newton_cg
+from .modes.solvers.evidence import logdet_and_grad
 from .modes.solvers.initial_value import solve_ivp
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
@@ -101,10 +102,11 @@ __all__ = [
     "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",
     "hessian", "hvp", "identity_like", "implicit_euler", "influence", "initial_state",
     "integrated_gradients", "inverse", "jacobian", "jet", "jvp", "kernel", "kfac", "laplacian",
-    "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",
-    "nearest_gradients", "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners",
-    "problem", "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
-    "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
-    "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
-    "training_model", "trajectory", "value_and_grad", "vjp", "with_loss", "zero",
+    "levenberg_marquardt", "linearize", "load", "load_state", "logdet_and_grad", "lower_gradients",
+    "natural_gradient", "nearest_gradients", "newton_cg", "newton_krylov", "ntk", "pattern",
+    "plots", "preconditioners", "problem", "progress", "prove", "pseudo_transient", "ranked",
+    "root", "saliency", "save_state", "sensitivities", "shampoo", "smoothgrad", "solve_ivp",
+    "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor",
+    "to_sundials", "to_torch", "train_step", "training_model", "trajectory", "value_and_grad",
+    "vjp", "with_loss", "zero",
 ]  # fmt: skip

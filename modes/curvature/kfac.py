@@ -23,11 +23,12 @@ from ...jacobians.errors import InputError, UnsupportedOp, warn
 from ...jacobians.progress import progress as showing
 from ...jacobians.readings import module_of
 from ...jacobians.threads import remembered
-from ..data.adapter import NOTHING, ONE_OF_BOTH, Data, Every, mix_seed
+from ..data.adapter import NOTHING, ONE_OF_BOTH, Data, Every
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import on_workers
 from ..data.comm import Comm, sum_arrays
 from ..data.devices import is_jax, on_devices
+from ..data.draws import sample_seeds
 from ..data.ranks import Ranks, on_ranks
 from ..data.shares import Alone, Shares
 from ..data.stream import Stream, changed
@@ -187,7 +188,8 @@ def kfac(
       `fisher`.
     - `axis`: the axis of `at` along which a row is one term of the loss.
     - `samples`: the number of draws of each term, where `fisher_type="mc"`.
-    - `seed`: the seed of these draws: NumPy's, or over tensors PyTorch's on their device.
+    - `seed`: the seed of these draws, the same by all engines. Over batches, each sample has draws
+      of its own, from the seed and its contents.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
@@ -235,8 +237,13 @@ def ekfac(
     return factored_by(partial(corrected_factors, approximation), data)
 
 
+def as_found(block: Factors) -> Factors:
+    """A block as it is."""
+    return block
+
+
 def factored_by(
-    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = lambda f: f
+    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = as_found
 ) -> Any:
     """K of the factors that `find` gives, here and at other points, each block by `finish`.
 
@@ -453,7 +460,7 @@ class Sums:
 class GradientMaker:
     """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
 
-    With `several` batches, each draws from its own `seed`, whatever its position in the data.
+    With `several` batches, each sample has draws of its own, whatever batch it is in.
     """
 
     model: Model
@@ -475,10 +482,10 @@ class GradientMaker:
 
     def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
-        own = self.several and self.target.fisher_type == "mc"
-        target = (
-            replace(self.target, seed=mix_seed(self.target.seed, J.point)) if own else self.target
-        )
+        target = self.target
+        if self.several and target.fisher_type == "mc":
+            batch = {name: x for name, x in J.point.items() if name not in self.shared}
+            target = replace(target, seed=sample_seeds(cast(int, target.seed), batch))
         if target.of is None or target.fisher_type != "empirical":
             return Gradients(J, target)
         make = partial(LossGradients, J, target.of, target.reduction, target.engine)

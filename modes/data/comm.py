@@ -126,11 +126,12 @@ def all_reduced(
     Its last entry counts the ranks on which `find` raised, for the error that all of them raise.
     """
     count = prod(shape)
-    sent = np.zeros(count + 1, dtype)
+    sent = np.empty(count + 1, dtype)
 
     def fill() -> None:
-        if (found := find()) is not None:
-            sent[:-1] = found.reshape(count)
+        found = find()
+        sent[:-1] = 0 if found is None else found.reshape(count)
+        sent[-1] = 0
 
     _, failed = attempt(fill)
     if failed is not None:
