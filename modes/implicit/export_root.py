@@ -15,7 +15,6 @@ from ..exports.export import export, identifier
 from ..exports.together import MODES, as_functions
 from ..model.primal.inputs import Names, distinct
 from ..model.primal.model import ModelLike, as_model
-from .root import Root
 
 KINDS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
@@ -78,11 +77,11 @@ zeros = Sub ({x}, {x})
 
 
 def export_root(
-    root: Root, loss: ModelLike | None, inputs: Mapping[str, Any], of: str | None, wrt: Names,
+    root: Any, loss: ModelLike | None, inputs: Mapping[str, Any], of: str | None, wrt: Names,
     rtol: float, maxiter: int,
 ) -> onnx.ModelProto:  # fmt: skip
     """See `Root.export`."""
-    e, p, dtype = root.equations, tuple(spec.name for spec in root.J.domain), only_dtype(root)
+    e, p, dtype = root.equations, tuple(spec.name for spec in root.J.domain), exported_dtype(root)
     own = () if loss is None or wrt is None else distinct(wrt, "wrt")
     heads = tuple(name for name, value in inputs.items() if value is root)
     options: dict[str, Any] = {"of": e.of, "engine": e.engine}
@@ -99,7 +98,7 @@ def export_root(
         given = {n: root.tensors[e.x[0]] if n in heads else y for n, y in inputs.items()}
         made["loss"] = export(model, "grad", given, of=of, wrt=(*heads, *own))
         weights |= {*model.initializers}
-    calls = Calls(as_functions(made, weights), identifier(e.x[0]), heads, dtype)
+    calls = FunctionCalls(as_functions(made, weights), identifier(e.x[0]), heads, dtype)
     x, (_, _, *slopes) = calls.x, (value.name for value in made["pull"].graph.output)
     value, seed, *rest = ["", f"{x}_cotangent"] if loss is None else [
         output.name for output in made["loss"].graph.output]  # fmt: skip
@@ -111,11 +110,11 @@ def export_root(
     free = {x: x, seed: x} if loss is None else {x: x}
     ends = {name: name for name in (value, *rest) if name}
     ends |= {f"{x}_root": x, f"{x}_residual": "", **dict(zip(results, slopes, strict=True))}
-    return calls.assembled(text, (*p, *own), free, ends, numbers_of(dtype, rtol, maxiter))
+    return calls.assembled(text, (*p, *own), free, ends, constants_of_loops(dtype, rtol, maxiter))
 
 
 @final
-class Calls:
+class FunctionCalls:
     """Calls of the functions of `whole` at the root of x, in ONNX's text format.
 
     `heads` are inputs of the loss that are x, and `dtype` is the type of x.
@@ -187,7 +186,7 @@ class Calls:
         return self.whole
 
 
-def only_dtype(root: Root) -> np.dtype:
+def exported_dtype(root: Any) -> np.dtype:
     """The type of the root; raises `InputError` for what an export cannot have."""
     e, tensors = root.equations, [*root.tensors.values()]
     (x, *others), F = tensors, root.result.fun
@@ -199,7 +198,7 @@ def only_dtype(root: Root) -> np.dtype:
     return dtype_of(x)
 
 
-def numbers_of(dtype: np.dtype, rtol: float, maxiter: int) -> dict[str, np.ndarray]:
+def constants_of_loops(dtype: np.dtype, rtol: float, maxiter: int) -> dict[str, np.ndarray]:
     """The constants of the Loops."""
     tiny = np.finfo(dtype).tiny
     return {

@@ -31,6 +31,7 @@ from ..solvers.initial_value import trials
 from ..solvers.iteration import OptimizeResult, Preconditioner
 from ..solvers.levenberg_marquardt import levenberg_marquardt
 from ..solvers.roots import newton_krylov
+from .export_root import export_root
 from .linear_solves import LinearSolves
 
 Method = Literal["newton_krylov", "levenberg_marquardt", "anderson"]
@@ -294,8 +295,6 @@ class Root(Implied):
         Shapes: as the models declare their tensors, free dimensions included. Raises `InputError`
         where F is not one tensor of the size of x, and as `oj.export` does.
         """
-        from .export_root import export_root
-
         return export_root(self, loss, inputs or {}, of, wrt, rtol, maxiter)
 
     def __repr__(self) -> str:

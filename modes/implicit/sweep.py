@@ -47,7 +47,8 @@ class Sweep(Jacobian):
     def _pushed(self, v: np.ndarray) -> np.ndarray:
         """J v, for columns v."""
         s: Any = v[: self.n]
-        history, found = (s,), {0: s}
+        history: tuple[Any, ...] = (s,)
+        found = {0: s}
         for solved in self.checkpoints.walk():
             right = sum(a * s for a, s in zip(solved.past, history, strict=False))
             s = self.steps.inverse(solved.J) @ (right - self._by_parameters(solved, v[self.n :]))
