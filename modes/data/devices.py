@@ -45,7 +45,7 @@ def on_devices(
         )
     if sys.modules["jax"].process_count() == 1:
         return {**replicated(shared, mesh), **batch}, None, {}, JAX
-    return {name: own_part(x) for name, x in batch.items()}, as_comm(JAX), shared, JAX
+    return {name: part_of_process(x) for name, x in batch.items()}, as_comm(JAX), shared, JAX
 
 
 def mesh_of(x: Any) -> Any:
@@ -65,7 +65,7 @@ def replicated(shared: Mapping[str, Any], mesh: Any) -> dict[str, Any]:
     return {name: x if mesh_of(x) else device_put(x, everywhere) for name, x in shared.items()}
 
 
-def own_part(x: Any) -> Any:
+def part_of_process(x: Any) -> Any:
     """The samples of an array on the devices of this process; all of one that is not sharded."""
     from jax.experimental.multihost_utils import global_array_to_host_local_array as part
 
