@@ -115,8 +115,8 @@ def statistics(
     if comm is not None and client is not None:
         raise InputError(ONE_OF_BOTH)
     if is_jax(comm):
-        inputs, options["engine"] = on_devices(inputs, shared, options.get("engine"))
-        comm = None
+        found = on_devices(inputs, shared, options.get("engine"))
+        inputs, comm, shared, options["engine"] = found
     target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
     if shard and comm is None:
         raise InputError("shard=True is for ranks, which share the factors: give comm= too")
