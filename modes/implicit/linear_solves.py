@@ -11,7 +11,7 @@ from ...jacobians.errors import NotConverged
 from ...jacobians.lapack import Singular
 from ..interop.operators import asoperator
 from ..solvers.implicit_system import LinearSolver, chosen_solver
-from ..solvers.inverse import choose_solver, inverse
+from ..solvers.inverse import GMRES_UNKNOWNS, inverse
 from ..solvers.iteration import Preconditioner
 from ..solvers.roots import Reused
 from ..sparse import sparse
@@ -51,7 +51,8 @@ class LinearSolves:
     def _inverse(self, A: Jacobian) -> Jacobian:
         if self.solver == "krylov":
             M = self.kept and self.kept(A)
-            return inverse(A, solver=choose_solver(A)[0], preconditioner=M, rtol=self.rtol)
+            solver = "gmres" if A.shape[0] <= GMRES_UNKNOWNS else "bicgstab"
+            return inverse(A, solver=solver, preconditioner=M, rtol=self.rtol)
         matrix: Any = A.toarray() if self.solver == "dense" else sparse(A)
         entries = matrix if self.solver == "dense" else matrix.data
         if self.last is None or not np.array_equal(self.last[0], entries):
