@@ -58,6 +58,7 @@ from .modes.model.flow.steps import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
+from .modes.resume import ResumeFile
 from .modes.reverse import vjp
 from .modes.sensitivities.sensitivities import sensitivities
 from .modes.show import attribution as _attribution  # noqa: F401  (pictures of attributions)
@@ -90,7 +91,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
-    "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
+    "OnnxJacWarning", "OptimizerFunction", "ResumeFile", "TensorSpec", "UnknownTensor",
+    "UnsupportedOp",
     "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
     "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
     "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",

@@ -18,9 +18,10 @@ from typing import Any, final
 import numpy as np
 
 from ..jacobians.arguments import Positive, validated
-from ..jacobians.arrays import host
+from ..jacobians.arrays import cast_to, host
 from ..jacobians.base import Holder
 from ..jacobians.errors import InputError, OnnxJacError, warn
+from ..jacobians.placing import HOST
 from .data.comm import Comm, agreed, tell_all
 from .data.ranks import OverRanks
 from .data.stream import OverData
@@ -38,7 +39,8 @@ class ResumeFile:
     Give it as `resume=` to an estimator, a solver or a function of Kronecker factors. Where the
     file is not there, the work begins, and writes it; where it is, the work goes on from it, and
     ends with the same bits as without an interruption. A finished work leaves a file too, of which
-    the same call makes its result with hardly a product. To begin again, remove the file.
+    the same call makes its result with hardly a product. To begin again, remove the file. Operators
+    of a model are compiled first, since later products would take another way than the first ones.
 
     A file is of one work: another operator, model, batch, right-hand side, seed or option raises an
     `InputError` that names it. Arrays of floats are the same up to rounding, ε^⅔ of their norm: a
@@ -124,12 +126,13 @@ class Work:
 
         marks = [read()] if self.comm is None else agreed(self.comm, read)
         if any(mark != marks[0] for mark in marks):
-            raise InputError(f"ranks see different files at {self._path}: give a path on a disk "
+            raise InputError(f"ranks see different files at {self.path}: give a path on a disk "
                              "that all ranks share")  # fmt: skip
         return mine[0]
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
+        """The path of the file, as errors show it."""
         return repr(os.fspath(self.resume.file)) if self.resume else ""
 
     def _compare(self, name: str, old: Any, new: Any) -> None:
@@ -138,21 +141,22 @@ class Work:
 
     def _other(self, name: str, how: str = "") -> InputError:
         """The error for a file of another work."""
-        return InputError(f"{self._path} keeps the state of other work, with another {name}{how}: "
+        return InputError(f"{self.path} keeps the state of other work, with another {name}{how}: "
                           "remove it, or give a file of another name")  # fmt: skip
 
     def same(self, name: str, make: Callable[[], Any]) -> None:
-        """Raises `InputError` where the rows of an array are others than when the file began.
+        """Raises `InputError` where the rows of an array are others than those of the file.
 
-        Rows (..., n) are compared up to rounding, each in its norm.
+        Rows (..., n) are compared up to rounding, each in its norm; the file gets what it has not.
         """
         if self.resume is None:
             return
         new = np.atleast_1d(np.asarray(host(make())))
-        old = new if self.held is None else self.held.checks.get(name)
+        new = new.astype(np.result_type(new.dtype, np.float32))
+        old = self.held.checks.get(name, new) if self.held else new
 
         def compare() -> None:
-            if old is None or (old.shape, old.dtype) != (new.shape, new.dtype):
+            if (old.shape, old.dtype) != (new.shape, new.dtype):
                 raise self._other(name)
             apart, whole = (np.linalg.norm(x, axis=-1) for x in (new - old, old))
             close = apart <= float(np.finfo(new.dtype).eps) ** (2 / 3) * whole
@@ -160,7 +164,12 @@ class Work:
                 raise self._other(name, ", by more than rounding")
 
         tell_all(self.comm, compare)
-        self.checks[name] = new if old is None else np.array(old)
+        self.checks[name] = old
+
+    def settled(self, A: Any) -> Any:
+        """A, compiled where its products would depend on how many there were before."""
+        adapts = self.resume is not None and any(map(is_adaptive, held_by(A)))
+        return A.compile() if adapts else A
 
     def loop(self, name: str, *start: Any) -> Loop:
         """A loop inside those that have begun, with its state: `start`, or what the file has.
@@ -170,7 +179,7 @@ class Work:
         state = start
         if self.held is not None and self.held.states:
             held = self.held
-            state = tell_all(self.comm, lambda: held.next(self._path, name, start))
+            state = tell_all(self.comm, lambda: held.next(self.path, name, start))
         made = Loop(self, name, state)
         if self._writes:
             self.loops.append(made)
@@ -231,16 +240,12 @@ def begin(
     """
     if resume is None:
         return Work(), A
-    told = {"shape": A.shape, "dtype": A.dtype, "place": getattr(A, "place", None), **options}
-    work, A = Work(resume, kind, told, comm_of(A)), settled(A)
-    v = np.random.default_rng(0).standard_normal(A.shape[1])
-    work.same("operator", lambda: A.matvec(v).astype(np.result_type(A.dtype, np.float32)))
+    place = getattr(A, "place", None) or HOST
+    told = {"shape": A.shape, "dtype": A.dtype, "place": place.name, **options}
+    work = Work(resume, kind, told, comm_of(A))
+    A, v = work.settled(A), np.random.default_rng(0).standard_normal(A.shape[1])
+    work.same("operator", lambda: cast_to(A.matvec(v), A.dtype))
     return work, A
-
-
-def settled(A: Any) -> Any:
-    """A, compiled where its products are taken in another way the more there have been."""
-    return A.compile() if any(map(is_adaptive, held_by(A))) else A
 
 
 def is_adaptive(A: Any) -> bool:

@@ -1,7 +1,7 @@
 """State file: the arrays of a work in an npz file, read without trust and replaced as a whole.
 
-Nothing is unpickled. Arrays are mapped, and copied only where they are no larger than what the work
-holds anyway, so that no number in a file takes memory.
+Nothing is unpickled. States are mapped, and copied only where they are no larger than what the work
+holds anyway: no size that a file claims takes memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMAT = 1
 ABOUT = "about"
 """The array of a file that is JSON: the format, the work, and how arrays were laid out."""
 
-ABOUT_BYTES = 2**20
+ABOUT_BYTES = 2**26
 """The most bytes of this array that are read."""
 
 
@@ -63,7 +63,8 @@ class Held:
             states = [(str(name), [arrays[f"{d}.{i}"].transpose(np.argsort(axes).astype(int))
                                    for i, axes in enumerate(layouts)])
                       for d, (name, layouts) in enumerate(about["loops"])]  # fmt: skip
-            checks = {str(name): arrays[f"check{i}"] for i, name in enumerate(about["checks"])}
+            checks = {str(name): np.array(arrays[f"check{i}"])
+                      for i, name in enumerate(about["checks"])}  # fmt: skip
             return cls(about["work"], dict(about["options"]), int(about["count"]), checks, states,
                        mark)  # fmt: skip
         except Exception as error:  # whatever torn or foreign files make the readers raise
