@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, final
 
@@ -24,11 +25,10 @@ from ..jacobians.errors import InputError, OnnxJacError, warn
 from ..jacobians.placing import HOST
 from .data.comm import Comm, agreed, tell_all
 from .data.ranks import OverRanks
-from .data.stream import OverData
-from .linear.elimination.adaptive import Adaptive
+from .linear.elimination.adaptive import Adaptive, settled
 from .linear.linearization import Linearization
 from .model.save import Target
-from .state_file import ABOUT, FORMAT, Held, layout_of, replace_file, stored
+from .state_file import ABOUT, FORMAT, FileContents, as_written, replace_file
 
 
 @final
@@ -39,8 +39,8 @@ class ResumeFile:
     Give it as `resume=` to an estimator, a solver or a function of Kronecker factors. Where the
     file is not there, the work begins, and writes it; where it is, the work goes on from it, and
     ends with the same bits as without an interruption. A finished work leaves a file too, of which
-    the same call makes its result with hardly a product. To begin again, remove the file. Operators
-    of a model are compiled first, since later products would take another way than the first ones.
+    the same call makes its result with hardly a product. To begin again, remove the file. Products
+    of models do not adapt to their number meanwhile, which would change their bits.
 
     A file is of one work: another operator, model, batch, right-hand side, seed or option raises an
     `InputError` that names it. Arrays of floats are the same up to rounding, ε^⅔ of their norm: a
@@ -104,19 +104,19 @@ class Work:
         self.count, self.unsaved = 0, False
         self.loops: list[Loop] = []
         self.checks: dict[str, np.ndarray] = {}
-        self.held: Held | None = None
+        self.held: FileContents | None = None
         if resume is not None:
             self.held = self._opened(resume.file)
             self.count = self.held.count if self.held else 0
 
-    def _opened(self, file: Path) -> Held | None:
+    def _opened(self, file: Path) -> FileContents | None:
         """What the file has, the same on all ranks; None where there is none yet."""
-        mine: list[Held | None] = []
+        mine: list[FileContents | None] = []
 
         def read() -> list[int] | None:
             if not file.parent.is_dir():
                 raise InputError(f"{os.fspath(file)!r} is in no folder that exists: make it first")
-            mine.append(held := Held.read(file) if file.exists() else None)
+            mine.append(held := FileContents.read(file) if file.exists() else None)
             if held is None:
                 return None
             self._compare("kind of work", held.kind, self.kind)
@@ -166,11 +166,6 @@ class Work:
         tell_all(self.comm, compare)
         self.checks[name] = old
 
-    def settled(self, A: Any) -> Any:
-        """A, compiled where its products would depend on how many there were before."""
-        adapts = self.resume is not None and any(map(is_adaptive, held_by(A)))
-        return A.compile() if adapts else A
-
     def loop(self, name: str, *start: Any) -> Loop:
         """A loop inside those that have begun, with its state: `start`, or what the file has.
 
@@ -200,13 +195,17 @@ class Work:
         if self.count // every > before // every:
             self._write()
 
-    def __enter__(self) -> Work:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Write the state at the end, also where an error or the user ends the work."""
-        if self._writes and self.unsaved:
-            self._write()
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """The block in which the work is done; the state at its end is written, also where an error
+        or the user ends it.
+        """
+        with settled() if self.resume else nullcontext():
+            try:
+                yield
+            finally:
+                if self._writes and self.unsaved:
+                    self._write()
 
     def _write(self) -> None:
         """Write the file, or warn: work does not end because its state cannot be kept."""
@@ -222,46 +221,47 @@ class Work:
         loops: list[tuple[str, list[list[int]]]] = []
         for loop in self.loops:
             loops.append((loop.name, []))
-            for i, x in enumerate(map(host, loop.state)):
-                array, (_, layouts) = np.asarray(x), loops[-1]
-                layouts.append(layout_of(array))
-                yield f"{len(loops) - 1}.{i}", array.view(stored(array.dtype)).transpose(layouts[i])
+            for i, x in enumerate(loop.state):
+                array, axes = as_written(np.asarray(host(x)))
+                loops[-1][1].append(axes)
+                yield f"{len(loops) - 1}.{i}", array
         yield from ((f"check{i}", x) for i, x in enumerate(self.checks.values()))
         about = {"format": FORMAT, "work": self.kind, "options": self.options, "count": self.count,
                  "checks": [*self.checks], "loops": loops}  # fmt: skip
         yield ABOUT, np.frombuffer(json.dumps(about).encode(), np.uint8)
 
 
-def begin(
+def begin_work(
     resume: ResumeFile | None, kind: str, A: Any, options: Mapping[str, Any]
 ) -> tuple[Work, Any]:
-    """The work with an operator A, which the file knows by its product with one vector, and A with
-    products that do not depend on those before.
+    """The work with an operator A, which the file knows by its product with one vector, and A,
+    compiled where it adapts to the number of products.
     """
     if resume is None:
         return Work(), A
-    place = getattr(A, "place", None) or HOST
+    n, place = A.shape[1], getattr(A, "place", None) or HOST
     told = {"shape": A.shape, "dtype": A.dtype, "place": place.name, **options}
-    work = Work(resume, kind, told, comm_of(A))
-    A, v = work.settled(A), np.random.default_rng(0).standard_normal(A.shape[1])
-    work.same("operator", lambda: cast_to(A.matvec(v), A.dtype))
+    work, v = Work(resume, kind, told, comm_of(A)), np.random.default_rng(0).standard_normal(n)
+    A = A.compile() if any(map(is_adaptive, parts_of_operator(A))) else A
+    with work.going_on():
+        work.same("operator", lambda: cast_to(A.matvec(v), A.dtype))
     return work, A
 
 
 def is_adaptive(A: Any) -> bool:
-    """Whether later products take another way than the first ones."""
-    return isinstance(A, OverData | Adaptive) or (isinstance(A, Linearization) and A.make is None)
+    """Whether later products with the Jacobian at a point take another way than the first ones."""
+    return isinstance(A, Adaptive) or (isinstance(A, Linearization) and A.make is None)
 
 
 def comm_of(A: Any) -> Comm | None:
     """The ranks that products with A are over; None where they are of this process alone."""
-    return next((part.comm for part in held_by(A) if isinstance(part, OverRanks)), None)
+    return next((part.comm for part in parts_of_operator(A) if isinstance(part, OverRanks)), None)
 
 
-def held_by(A: Any) -> Iterator[Any]:
+def parts_of_operator(A: Any) -> Iterator[Any]:
     """The operator and those that it is made of."""
     yield A
     inner = A.contents() if isinstance(A, Holder) else ()
     for part in (getattr(A, "operator", None), *inner):
         if isinstance(part, Holder):
-            yield from held_by(part)
+            yield from parts_of_operator(part)

@@ -35,7 +35,7 @@ ABOUT_BYTES = 2**26
 
 @final
 @dataclass
-class Held:
+class FileContents:
     """What a file has; `states` are the arrays of its loops, as they lie on the disk."""
 
     kind: str
@@ -47,7 +47,7 @@ class Held:
     """The checksums of its arrays."""
 
     @classmethod
-    def read(cls, file: Path) -> Held:
+    def read(cls, file: Path) -> FileContents:
         """The contents of a file, of which no array is read yet; raises `InputError`."""
         try:
             arrays = map_npz(os.fspath(file))
@@ -86,7 +86,7 @@ def fits_into(found: np.ndarray, start: Any) -> bool:
     """Whether an array of a file has the dtype of the start, and is nowhere longer."""
     start = np.asarray(start) if is_python_number(start) else start
     shape = shape_of(start)
-    alike = found.dtype == stored(dtype_of(start)) and found.ndim == len(shape)
+    alike = found.dtype == dtype_in_file(dtype_of(start)) and found.ndim == len(shape)
     return alike and all(n <= m for n, m in zip(found.shape, shape, strict=True))
 
 
@@ -106,18 +106,20 @@ def is_python_number(x: Any) -> bool:
     return type(x) in (bool, int, float)
 
 
-def stored(dtype: np.dtype) -> np.dtype:
+def dtype_in_file(dtype: np.dtype) -> np.dtype:
     """The dtype in a file: dtypes that are not NumPy's own, such as bfloat16, as bits."""
     return dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
 
 
-def layout_of(x: np.ndarray) -> list[int]:
-    """The axes of an array from the longest stride to the shortest, by which its bits are kept.
+def as_written(x: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """An array as it is written, with its axes from the longest stride to the shortest: products of
+    BLAS round by the layout of their arrays.
 
-    >>> layout_of(np.zeros((2, 3)).T)
+    >>> as_written(np.zeros((2, 3)).T)[1]
     [1, 0]
     """
-    return sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+    axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+    return x.view(dtype_in_file(x.dtype)).transpose(axes), axes
 
 
 def replace_file(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:

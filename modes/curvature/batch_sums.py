@@ -242,7 +242,7 @@ class Share:
             raise InputError("there are no batches")
         self.passes += 1
         self.work.same(f"first batch, pass {self.passes}", first.norms)
-        with self.work:
+        with self.work.going_on():
             loop = self.work.loop("pass", begun, read(begun), first.terms, *first.flat)
             begun, known, terms, *flat = loop.state
             total = first.over(terms, flat)

@@ -18,7 +18,7 @@ from ...jacobians.hooks import Shown
 from ...jacobians.placing import HOST
 from ...jacobians.progress import Tick, counting
 from ...jacobians.readings import is_kept
-from ..resume import ResumeFile, Work, begin
+from ..resume import ResumeFile, Work, begin_work
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def probing(
     """
     with counting(label, "products", shown=shown) as tick:
         P = Probed(A, tick, seed)
-        P.work, P.A = begin(resume, label, P.A, {"seed": seed, **options})
-        with P.work:
+        P.work, P.A = begin_work(resume, label, P.A, {"seed": seed, **options})
+        with P.work.going_on():
             yield P
 
 

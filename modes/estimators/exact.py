@@ -76,7 +76,7 @@ def exact_diagonal(P: Probed) -> Found:
     """diag(A), by n products, Aⱼⱼ = eⱼᵀ A eⱼ, if nothing else determines it."""
     if known := known_diagonal(P):
         return known
-    found = by_columns(P, min(P.shape), lambda j, AE: AE[j : j + AE.shape[1]].diagonal())
+    found = column_numbers(P, min(P.shape), lambda j, AE: AE[j : j + AE.shape[1]].diagonal())
     return found, PRODUCTS
 
 
@@ -101,7 +101,7 @@ def squares_by_products(P: Probed) -> Array:
     """(Σᵢ Aᵢⱼ²)ⱼ by min(m, n) products."""
     m, n = P.shape
     if n <= m:
-        return by_columns(P, n, lambda _, AE: (AE**2).sum(0))
+        return column_numbers(P, n, lambda _, AE: (AE**2).sum(0))
     loop = P.work.loop("rows", 0, P.zeros(n))
     done, squares = loop.state
     for _, stop, units in unit_columns(P, m, done, m):
@@ -110,7 +110,7 @@ def squares_by_products(P: Probed) -> Array:
     return squares
 
 
-def by_columns(P: Probed, count: int, find: Callable[[int, Array], Array]) -> Array:
+def column_numbers(P: Probed, count: int, find: Callable[[int, Array], Array]) -> Array:
     """A number for each of the first columns, find(j, A [eⱼ, eⱼ₊₁, …])."""
     loop = P.work.loop("columns", 0, P.zeros(count))
     done, found = loop.state

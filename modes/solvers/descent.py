@@ -116,7 +116,7 @@ def newton_cg(
         region = Region(np.inf if globalization == "line search" else np.nan)
         states = descent(problem, moves, 1e-4 if tol is None else tol, work, "nhev", region)
         most = 200 * len(problem.x0) if maxiter is None else maxiter
-        with work:
+        with work.going_on():
             return run(states, "Newton-CG", most, callback, progress)
     from scipy.optimize import minimize  # which imports much
 
@@ -245,7 +245,7 @@ def natural_gradient(
     work = begin_descent(problem, resume, "natural gradient", told)
 
     def move(x: np.ndarray, f: float, g: np.ndarray, none: Region) -> Moved:
-        C = work.settled(metric(problem.unflatten(x) if problem.several else problem.point(x)))
+        C = metric(problem.unflatten(x) if problem.several else problem.point(x))
         M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
         if is_kept(g):
             M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
@@ -259,7 +259,7 @@ def natural_gradient(
 
     tolerance = float(np.sqrt(np.finfo(dtype_of(problem.x0)).eps)) if gtol is None else gtol
     states = descent(problem, move, tolerance, work)
-    with work:
+    with work.going_on():
         return run(states, "natural gradient", maxiter, callback, progress)
 
 
@@ -388,7 +388,7 @@ class Moves:
         slope, line = float(module_of(g).linalg.norm(g)), radius == np.inf
         if line and not (f < least or slope < flattest):
             return None, 0, region
-        H = self.work.settled(self.problem.curvature(x))
+        H = self.problem.curvature(x)
         M = preconditioner_for(H, self.preconditioner)
         if np.isnan(radius):
             radius = float(g @ (M @ g)) ** 0.5

@@ -32,7 +32,7 @@ from ...jacobians.errors import InputError, NotConverged, closest
 from ...jacobians.readings import is_kept, library_of, module_of
 from ...ops import numbers
 from ..interop.operators import asoperator
-from ..resume import ResumeFile, Work, begin
+from ..resume import ResumeFile, Work, begin_work
 from ..sparse.sweep import alike, strip_wrappers
 from .iteration import TINY, length, preconditioner_for
 
@@ -218,13 +218,13 @@ class Inverse(Jacobian):
 
     def rows(self, solvers: Mapping[str, Solve], columns: Array) -> Iterator[Array]:
         """A⁻¹ b for every b; all of them are one work."""
-        work, A = begin(self.resume, "solve", self.operator, {"solver": self.solver})
+        work, A = begin_work(self.resume, "solve", self.operator, {"solver": self.solver})
         M = self.preconditioner
         if M is not None:
             work.same("preconditioner", lambda: M @ np.ones(A.shape[0]))
         work.same("right-hand side", lambda: cast_to(columns, np.float64))
         inv = self if A is self.operator else Inverse(A, self.solver, M, self.rtol, self.maxiter)
-        with work:
+        with work.going_on():
             for b in columns:
                 loop = work.loop("solution", False, cast_to(0 * b, np.float64))
                 done, x = loop.state

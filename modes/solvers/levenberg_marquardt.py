@@ -139,7 +139,7 @@ def levenberg_marquardt(
 
     def place(x: Array, D: Array) -> Iterate:
         """r, J and the scales D of the variables at x, which shrink by half at most."""
-        r, J = problem.values(x), work.settled(problem.linearized(x))
+        r, J = problem.values(x), problem.linearized(x)
         norms, R = scale(J), preconditioner_for(J, preconditioner)
         return Iterate(x, r, Counted(J), norms, module_of(x).maximum(norms, D / 2), R, asked)
 
@@ -150,7 +150,7 @@ def levenberg_marquardt(
     work.same("residual at the start", lambda: problem.values(problem.x0))
     tolerance = np.sqrt(eps) if tol is None else tol
     states = iterations(problem, place, damping, acceleration, tolerance, work)
-    with work:
+    with work.going_on():
         return run(states, "Levenberg-Marquardt", maxiter, callback, progress)
 
 

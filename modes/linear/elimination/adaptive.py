@@ -11,8 +11,9 @@ compiled.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from math import prod
 from sys import maxsize
@@ -51,6 +52,22 @@ CALLS = "calls"
 
 AHEAD = 4
 """For each product so far, the products for which a plan is made."""
+
+
+SETTLED: ContextVar[bool] = ContextVar("settled", default=False)
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """In this block, products do not depend on those before: they are taken by the program of all
+    points, made at once, or where there is none by the eliminated DAG.
+    """
+    before = SETTLED.get()
+    SETTLED.set(True)
+    try:
+        yield
+    finally:  # no token: a generator may end in another context
+        SETTLED.set(before)
 
 
 class Adaptive(Jacobian):
@@ -116,6 +133,7 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
+        program = None if SETTLED.get() else program
         is_numpy, place = isinstance(v, np.ndarray), self.place
         takes_numpy = place is None or place.compiles
         here = takes_numpy if is_numpy else place is not None and library_of(v) is place.op
@@ -139,6 +157,9 @@ class Adaptive(Jacobian):
 
     def _program(self, columns: Shape) -> Way | None:
         """The program for products with these columns, made if it is due."""
+        if SETTLED.get() and not self._compiles:
+            made = self._shared and self._point and self._shared.prepare(columns)
+            return partial(self._shared.product, made, self._point) if made else None
         with self._lock:
             if self.count >= self._next:
                 self._replan()
@@ -183,8 +204,11 @@ class Adaptive(Jacobian):
         """
         made = 0.0 if self._dag is not None else MAKING
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
-        due = repays_elimination(dag, self.count)
-        found: Any = self._planned or (eliminated(dag) if due else dag)
+        if SETTLED.get():
+            found: Any = eliminated(dag)
+        else:
+            due = repays_elimination(dag, self.count)
+            found = self._planned or (eliminated(dag) if due else dag)
         calls, again = None, self.work[columns] or not self._shared
         plain, y = op is numbers and v.dtype == wide(self.dtype), None
         if again and plain and arrays <= SWEEPING * len(dag.edges):
