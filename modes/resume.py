@@ -25,7 +25,8 @@ from ..jacobians.errors import InputError, OnnxJacError, warn
 from ..jacobians.placing import HOST
 from .data.comm import Comm, agreed, tell_all
 from .data.ranks import OverRanks
-from .linear.elimination.adaptive import Adaptive, settled
+from .linear.derivatives.settled import settled
+from .linear.elimination.adaptive import Adaptive
 from .linear.linearization import Linearization
 from .model.save import Target
 from .state_file import ABOUT, FORMAT, FileContents, as_written, replace_file

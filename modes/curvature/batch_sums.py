@@ -237,19 +237,19 @@ class Share:
                 )
 
         found = self.stream.each(lambda b, J: self._sums(b, cast(Linearization, J), find), needs)
-        first = next(found, None)
-        if first is None:
-            raise InputError("there are no batches")
-        self.passes += 1
-        self.work.same(f"first batch, pass {self.passes}", first.norms)
         with self.work.going_on():
+            first = next(found, None)
+            if first is None:
+                raise InputError("there are no batches")
+            self.passes += 1
+            self.work.same(f"first batch, pass {self.passes}", first.norms)
             loop = self.work.loop("pass", begun, read(begun), first.terms, *first.flat)
             begun, known, terms, *flat = loop.state
             total = first.over(terms, flat)
             for done, more in enumerate(found, begun + 1):
                 total += more
                 loop.step(done, read(done), total.terms, *total.flat, products=1)
-        check()
+            check()
         return total
 
     def _sums(self, b: int, J: Linearization, find: Find) -> Sums:

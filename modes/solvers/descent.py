@@ -324,9 +324,10 @@ def begin_descent(
     """The work of a minimiser, which the file knows by f and ∇f at the start."""
     told = {"of": problem.of, "wrt": problem.wrt, "dtype": dtype_of(problem.x0), **options}
     work = Work(resume, kind, {**told, "engine": problem.engine}, problem.comm)
-    work.same("start", lambda: problem.x0)
-    work.same("value at the start", lambda: problem.value_and_grad(problem.x0)[0])
-    work.same("gradient at the start", lambda: problem.value_and_grad(problem.x0)[1])
+    with work.going_on():
+        work.same("start", lambda: problem.x0)
+        work.same("value at the start", lambda: problem.value_and_grad(problem.x0)[0])
+        work.same("gradient at the start", lambda: problem.value_and_grad(problem.x0)[1])
     return work
 
 

@@ -109,15 +109,15 @@ def solved(solver, A, **options):
 
 
 def hessian_density(file):
-    H = oj.hessian(softmax_regression(), UNEVEN, **DATA)
+    H = oj.hessian(softmax_regression(), UNEVEN[:2], **DATA)
     found = oj.estimators.spectral_density(H, steps=6, probes=2, exact=False, resume=file)
     return found.nodes, found.weights, found.products
 
 
 def minimised(solve, **options):
     def work(file):
-        given = {**DATA, **options}
-        found = solve(softmax_regression(), UNEVEN, maxiter=3, resume=file, **given)
+        given = {**DATA, "maxiter": 2, **options}
+        found = solve(softmax_regression(), UNEVEN[:2], resume=file, **given)
         taken = found.get("nhev", found.get("products"))
         return found.x, found.fun, found.jac, found.nit, found.nfev, taken, found.status
 
@@ -125,8 +125,8 @@ def minimised(solve, **options):
 
 
 def least_squares(file):
-    options = {"of": "logits", "wrt": "W", "shared": {"W": W}, "maxiter": 4, "resume": file}
-    found = oj.levenberg_marquardt(softmax_regression(), UNEVEN, **options)
+    options = {"of": "logits", "wrt": "W", "shared": {"W": W}, "maxiter": 3, "resume": file}
+    found = oj.levenberg_marquardt(softmax_regression(), UNEVEN[:2], **options)
     return found.x, found.fun, found.cost, found.nit, found.nfev, found.njev, found.products
 
 
@@ -154,7 +154,7 @@ WORKS = {
     "CG": solved("cg", DEFINITE),
     "preconditioned CG": solved("cg", DEFINITE, preconditioner=np.diag(1 / np.diag(DEFINITE))),
     "MINRES": solved("minres", SYMMETRIC, maxiter=1000),
-    "Newton": minimised(oj.newton_cg),
+    "Newton": minimised(oj.newton_cg, maxiter=5),
     "Newton along a line": minimised(oj.newton_cg, globalization="line search"),
     "natural gradient": minimised(oj.natural_gradient, at="logits"),
     "least squares": least_squares,

@@ -11,9 +11,8 @@ compiled.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from math import prod
 from sys import maxsize
@@ -34,6 +33,7 @@ from ...model.programs.program import Program, compiler, engines_to_try
 from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
+from ..derivatives.settled import is_settled
 from ..products.calls import Calls, note_calls
 from ..products.compiled import CACHED_PROGRAMS, Compiled, plain, product_values
 from ..products.cut import cut
@@ -52,22 +52,6 @@ CALLS = "calls"
 
 AHEAD = 4
 """For each product so far, the products for which a plan is made."""
-
-
-SETTLED: ContextVar[bool] = ContextVar("settled", default=False)
-
-
-@contextmanager
-def settled() -> Iterator[None]:
-    """In this block, products do not depend on those before: they are taken by the program of all
-    points, made at once, or where there is none by the eliminated DAG.
-    """
-    before = SETTLED.get()
-    SETTLED.set(True)
-    try:
-        yield
-    finally:  # no token: a generator may end in another context
-        SETTLED.set(before)
 
 
 class Adaptive(Jacobian):
@@ -133,7 +117,7 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        program = None if SETTLED.get() else program
+        program = None if is_settled() else program
         is_numpy, place = isinstance(v, np.ndarray), self.place
         takes_numpy = place is None or place.compiles
         here = takes_numpy if is_numpy else place is not None and library_of(v) is place.op
@@ -157,9 +141,8 @@ class Adaptive(Jacobian):
 
     def _program(self, columns: Shape) -> Way | None:
         """The program for products with these columns, made if it is due."""
-        if SETTLED.get() and not self._compiles:
-            made = self._shared and self._point and self._shared.prepare(columns)
-            return partial(self._shared.product, made, self._point) if made else None
+        if is_settled() and not self._compiles:
+            return self._of_all_points(columns)
         with self._lock:
             if self.count >= self._next:
                 self._replan()
@@ -168,6 +151,13 @@ class Adaptive(Jacobian):
                 program = self._due(columns)
                 self._programs |= {columns: program} if program else {}
             return program
+
+    def _of_all_points(self, columns: Shape) -> Way | None:
+        """The program of all points, made now; None where there is none."""
+        shared, point = self._shared, self._point
+        if shared is None or point is None or (made := shared.prepare(columns)) is None:
+            return None
+        return partial(shared.product, made, point)
 
     def _replan(self) -> None:
         """Plan the DAG, if future products may repay that; programs of an older plan are left."""
@@ -204,7 +194,7 @@ class Adaptive(Jacobian):
         """
         made = 0.0 if self._dag is not None else MAKING
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
-        if SETTLED.get():
+        if is_settled():
             found: Any = eliminated(dag)
         else:
             due = repays_elimination(dag, self.count)
