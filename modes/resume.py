@@ -25,7 +25,7 @@ from ..jacobians.errors import InputError, OnnxJacError, warn
 from ..jacobians.placing import HOST
 from .data.comm import Comm, agreed, tell_all
 from .data.ranks import OverRanks
-from .linear.derivatives.settled import settled
+from .linear.derivatives.settled import settled_ways
 from .linear.elimination.adaptive import Adaptive
 from .linear.linearization import Linearization
 from .model.save import Target
@@ -67,10 +67,11 @@ class ResumeFile:
     def __repr__(self) -> str:
         return f"ResumeFile({os.fspath(self.file)!r}, every={self.every})"
 
-    def of_rank(self, comm: Comm) -> ResumeFile:
-        """The file of one rank, where the ranks do not have the same state."""
-        name = f"{self.file.stem}.rank{comm.rank}{self.file.suffix}"
-        return ResumeFile(self.file.with_name(name), every=self.every)
+
+def file_of_rank(resume: ResumeFile, comm: Comm) -> ResumeFile:
+    """The file of one rank, where the ranks do not have the same state."""
+    name = f"{resume.file.stem}.rank{comm.rank}{resume.file.suffix}"
+    return ResumeFile(resume.file.with_name(name), every=resume.every)
 
 
 @final
@@ -201,7 +202,7 @@ class Work:
         """The block in which the work is done; the state at its end is written, also where an error
         or the user ends it.
         """
-        with settled() if self.resume else nullcontext():
+        with settled_ways() if self.resume else nullcontext():
             try:
                 yield
             finally:

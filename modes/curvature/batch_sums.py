@@ -31,7 +31,7 @@ from ..linear.linearization import Linearization, linearized
 from ..linearize import engine_for, warn_of_zeros
 from ..model.primal.inputs import Specs
 from ..model.primal.model import Model, ModelLike, as_model
-from ..resume import ResumeFile, Work
+from ..resume import ResumeFile, Work, file_of_rank
 from .fisher import LossGradients
 from .gradients import Gradients, Target
 from .reductions import weight_in_mean
@@ -90,7 +90,7 @@ def statistics(
         if client is not None:
             raise InputError(ONE_OF_BOTH)
         comm = as_comm(comm)
-        resume = resume and resume.of_rank(comm)
+        resume = resume and file_of_rank(resume, comm)
         begin = partial(begin_pass, resume, label, target, comm.size)
         known = model, target, inputs, batch_size, shared, keep, label
         share = partial(share_of_rank, *known, begin)

@@ -19,7 +19,7 @@ def is_settled() -> bool:
 
 
 @contextmanager
-def settled() -> Iterator[None]:
+def settled_ways() -> Iterator[None]:
     """In this block each point is read by the rules, and products are of the eliminated DAG, or by
     a program of all points, made at once.
     """
