@@ -37,11 +37,14 @@ from .modes.curvature.over_data import (
 )
 from .modes.data.cluster import distributed
 from .modes.data.ranks import ranked
-from .modes.data.stream import streamed
+from .modes.data.shares import streamed
 from .modes.exports.casadi import export_casadi
 from .modes.exports.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
+from .modes.implicit import layers as _layers  # noqa: F401  (roots for PyTorch and JAX)
+from .modes.implicit.root import root
+from .modes.implicit.trajectory import trajectory
 from .modes.interop import (
     asoperator,
     to_jax,
@@ -70,6 +73,7 @@ from .modes.show import sensitivities as _sensitivities  # noqa: F401  (pages)
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.descent import natural_gradient, newton_cg
+from .modes.solvers.evidence import logdet_and_grad
 from .modes.solvers.initial_value import solve_ivp
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
@@ -77,6 +81,8 @@ from .modes.solvers.problem import as_scipy
 from .modes.solvers.program import problem
 from .modes.solvers.roots import euler_residual, implicit_euler, newton_krylov, pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
+from .modes.taylor.jet import jet
+from .modes.taylor.laplacian import derivative, laplacian
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction
 from .modes.training.step import initial_state, load_state, save_state, train_step
@@ -92,16 +98,16 @@ __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
     "OnnxJacWarning", "OptimizerFunction", "ResumeFile", "TensorSpec", "UnknownTensor",
-    "UnsupportedOp",
-    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
-    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
-    "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",
-    "hessian", "hvp", "identity_like", "implicit_euler", "influence", "initial_state",
-    "integrated_gradients", "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt",
-    "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
-    "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
-    "progress", "prove", "pseudo_transient", "ranked", "saliency", "save_state", "sensitivities",
-    "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao",
-    "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "with_loss", "zero",
+    "UnsupportedOp", "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines",
+    "derivative", "derive", "distributed", "ekfac", "empirical_fisher", "estimators",
+    "euler_residual", "export", "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam",
+    "gradient_times_input", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
+    "influence", "initial_state", "integrated_gradients", "inverse", "jacobian", "jet", "jvp",
+    "kernel", "kfac", "laplacian", "levenberg_marquardt", "linearize", "load", "load_state",
+    "logdet_and_grad", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
+    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
+    "pseudo_transient", "ranked", "root", "saliency", "save_state", "sensitivities", "shampoo",
+    "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_petsc",
+    "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model",
+    "trajectory", "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from .base import Conjugate, Jacobian
 from .closed import inverse_of, slogdet_of
 from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
-from .dag import Block, Dag, Edge, Joint, Part, chosen, stack
+from .dag import Block, Dag, Edge, Joint, Part, between_types, chosen, stack
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .kron_sums import Sylvester
 from .layout import (
@@ -43,7 +43,8 @@ __all__ = [
     "Contraction", "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed",
     "Eye", "Fourier", "Geometry", "Identity", "Jacobian", "Joint", "Kron", "LowRank", "Op",
     "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice", "Sum",
-    "SumTo", "Sylvester", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of",
-    "dtype_of", "implicit_kron", "inverse_of", "label_sizes", "lead", "prod_text", "reading",
-    "reading_of", "shape_of", "size", "slab", "slogdet_of", "stack", "take_flat", "transposed",
+    "SumTo", "Sylvester", "Take", "Zero", "between_types", "broadcast", "chosen", "common",
+    "convolution_of", "dtype_of", "implicit_kron", "inverse_of", "label_sizes", "lead", "prod_text",
+    "reading", "reading_of", "shape_of", "size", "slab", "slogdet_of", "stack", "take_flat",
+    "transposed",
 ]  # fmt: skip

@@ -737,3 +737,12 @@ def either(op: Op, several: Iterable[Chosen]) -> Chosen:
         return None
     mine = reduce(lambda a, b: at_hand(op, a, b).Or(a, b), found.values())
     return None if isinstance(mine, np.ndarray) and mine.all() else mine
+
+
+def between_types(J: Jacobian, x: Array, y: Array) -> Jacobian:
+    """The block `J` = ∂y/∂x with casts from and to the dtypes of x and y, where these differ."""
+    source, target, own = dtype_of(x), dtype_of(y), J.dtype
+    if source == target:
+        return J
+    J = J if source == own else J @ Cast(J.in_shape, source, own)
+    return J if target == own else Cast(J.out_shape, own, target) @ J

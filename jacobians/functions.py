@@ -429,7 +429,7 @@ def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> 
     return times(V, entries(values)[..., None, :]) @ adjoint_of(V)
 
 
-def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
+def power_of_values(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     """λᵖ of numbers that are real and not negative, up to rounding."""
     rounding = 100 * max(values.size, 1) * eps_of(values.dtype) * np.abs(values).max(initial=0)
     least = np.real(values).min(initial=0)
@@ -480,8 +480,8 @@ def exponential(a: np.ndarray) -> np.ndarray:
 
 
 FORMS = {
-    "sqrt": MatrixFunction(root, partial(of_hermitian, root)),
-    "cholesky": MatrixFunction(root, triangle, spectral=False),
+    "sqrt": MatrixFunction(power_of_values, partial(of_hermitian, power_of_values)),
+    "cholesky": MatrixFunction(power_of_values, triangle, spectral=False),
     "expm": MatrixFunction(np.exp, exponential, splits=False),
 }
 """Name -> the function."""
@@ -516,7 +516,7 @@ def power_of(A: Jacobian, p: float) -> Jacobian:
     if p == int(p) < 0:
         return power_of(A.inverse(), -p)
     if p != int(p):
-        entries = partial(root, power=p)
+        entries = partial(power_of_values, power=p)
         return ask_structure(
             map_structure, A, MatrixFunction(entries, partial(of_hermitian, entries))
         )

@@ -33,6 +33,9 @@ class Reading(ABC):
             raise AttributeError(name)
         return partial(self.call, name)
 
+    recurs: bool = False
+    """Whether a slope is wanted as a function of the output where it is one, in a single form."""
+
     over: Any = None
     """The reading that it computes by, where it only changes what each operator gives."""
 
@@ -275,6 +278,9 @@ def reading(array: Array) -> Op:
 
 
 def reading_of(*arrays: Array) -> Op:
-    """The vocabulary for several `arrays`: NumPy arrays are constants in every other reading."""
+    """The vocabulary for several `arrays`: NumPy arrays are constants in every other reading, and
+    what a reading computes by is constant in it.
+    """
     foreign = [a for a in arrays if not isinstance(a, np.ndarray | np.generic)]
-    return reading(foreign[0] if foreign else arrays[0])
+    found = [reading(a) for a in foreign or arrays[:1]]
+    return next((op for op in found if getattr(op, "over", None)), found[0])

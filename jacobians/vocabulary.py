@@ -30,6 +30,9 @@ class Vocabulary(Protocol):
     convolves_samples: bool
     """Whether correlations are written as convolutions."""
 
+    recurs: bool
+    """Whether a slope is wanted as a function of the output where it is one, in a single form."""
+
     def cast(self, x: Array, dtype: DTypeLike, /) -> Array:
         """An array in another dtype of NumPy, where it is."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -13,12 +14,13 @@ from ..jacobians.errors import InputError
 from ..jacobians.threads import cached_property
 from .forward import Tensors
 from .gradient import Gradient
+from .linear.chained import chained_hessian, is_implied
 from .linear.check import Check, Outcome, against_values, run_checks
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
 from .model.primal.inputs import Names, listed, names_of
-from .model.primal.model import ModelLike, as_model
+from .model.primal.model import Model, ModelLike, as_model
 
 
 class Hessian(Curvature):
@@ -155,7 +157,8 @@ def hessian(
     scalar, without further scaling. `blocks="diagonal"` leaves out the second derivatives between
     two different tensors of `wrt`; else the result is a `Hessian`. H is the linearisation of the
     recorded gradient, so that a product costs about two gradients: for an MLP of L layers in its
-    weights, 6 L - 4 matrix products. Shapes: (size of `wrt`)².
+    weights, 6 L - 4 matrix products. An input may be a root: then H is the second derivative of the
+    whole, in what the root depends on. Shapes: (size of `wrt`)².
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
@@ -169,10 +172,23 @@ def hessian(
     """
     model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
-    wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    f = Gradient(model, of_names, wrt_names, weights, engine)
-    H = Hessian(f.linearized(inputs), f)
+    own = partial(own_part, model, of_names, weights, engine)
+    if is_implied(inputs):
+        again: Any = partial(hessian, model, of=of, wrt=wrt, weights=weights, engine=engine)
+        whole = chained_hessian(model, inputs, wrt, own, again)
+        return whole if blocks is None else diagonal_blocks(whole)
+    H, _ = own(inputs, names_of(model, wrt, model.inputs, "wrt"))
     return H if blocks is None else diagonal_blocks(H)
+
+
+def own_part(
+    model: Model, of: tuple[str, ...], weights: Any, engine: str | None,
+    inputs: Mapping[str, Any], wrt: tuple[str, ...],
+) -> tuple[Hessian, Tensors]:  # fmt: skip
+    """H and ∇f of a model whose inputs are numbers."""
+    f = Gradient(model, of, wrt, weights, engine)
+    H = Hessian(f.linearized(inputs), f)
+    return H, H.gradient
 
 
 @validated

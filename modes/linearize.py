@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypedDict
 
 from ..jacobians.arguments import Natural, validated
 from ..jacobians.readings import library_of
 from ..jacobians.threads import remembered
+from .linear.chained import chain_jacobians, is_implied
 from .linear.derivatives.record import warn_roundings, warn_zeros
 from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
@@ -54,6 +56,9 @@ def linearize(
     or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it. With `engine="jax"`,
     XLA compiles the model and the products, for all points of the same shapes.
 
+    An input may be a root or a trajectory: then J is the total derivative, by the chain rule. `wrt`
+    names tensors on which these depend (the default), and others of this model.
+
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too. A model
       without inputs needs none; one array stands for the only input, see `Model.run`.
@@ -63,6 +68,11 @@ def linearize(
     without a rule.
     """
     model = as_model(model, of, wrt=wrt, straight_through=straight_through)
+    if is_implied(inputs):
+        part = partial(linearize, model, of=of, engine=engine, checkpoint=checkpoint)
+        own, again = (lambda at, names: part(at, wrt=names)), partial(part, wrt=wrt)
+        found: Any = chain_jacobians(model, inputs, wrt, own, again)
+        return found
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)

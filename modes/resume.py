@@ -24,7 +24,7 @@ from ..jacobians.base import Holder
 from ..jacobians.errors import InputError, OnnxJacError, warn
 from ..jacobians.placing import HOST
 from .data.comm import Comm, agreed, tell_all
-from .data.ranks import OverRanks
+from .data.ranks import Ranks
 from .linear.derivatives.settled import settled_ways
 from .linear.elimination.adaptive import Adaptive
 from .linear.linearization import Linearization
@@ -257,7 +257,8 @@ def is_adaptive(A: Any) -> bool:
 
 def comm_of(A: Any) -> Comm | None:
     """The ranks that products with A are over; None where they are of this process alone."""
-    return next((part.comm for part in parts_of_operator(A) if isinstance(part, OverRanks)), None)
+    shares = (getattr(part, "shares", None) for part in parts_of_operator(A))
+    return next((held.comm for held in shares if isinstance(held, Ranks)), None)
 
 
 def parts_of_operator(A: Any) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from ..jacobians.errors import InputError
 from ..jacobians.readings import is_kept
 from .forward import Tensors
 from .gradient import Gradient
+from .linear.chained import is_implied
 from .linear.linearization import Linearization
 from .linearize import Options, linearize
 from .model.primal.inputs import Names, names_of
@@ -159,7 +160,7 @@ def grad(
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
-    if options.keys() <= {"engine"}:
+    if options.keys() <= {"engine"} and not is_implied(inputs):
         return value_and_grad(model, of=of, wrt=wrt, engine=options.get("engine"))(inputs)[1]
     J = linearize(model, inputs, of=of, wrt=wrt, **options)
     if J.shape[0] != 1 or len(J.codomain) != 1:

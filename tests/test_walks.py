@@ -12,7 +12,7 @@ from .walks import PAGE
 pytest.importorskip("onnxruntime")
 
 MOST = {
-    "`linearize`": (34, 18), "`J @ v`": (17, 7), "a further point and `J @ v`": (19, 10),
+    "`linearize`": (35, 18), "`J @ v`": (17, 7), "a further point and `J @ v`": (19, 10),
     "`value_and_grad` in a loop": (12, 5), "a further point and `G @ v` of Gauss-Newton": (27, 16),
     "`export` with a loop": (42, 23),
 }  # fmt: skip

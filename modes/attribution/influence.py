@@ -15,10 +15,12 @@ from ..curvature.kfac import ekfac, kfac
 from ..curvature.kronecker import KroneckerFactored
 from ..curvature.over_data import empirical_fisher, gauss_newton
 from ..curvature.reductions import Reduction
+from ..curvature.sharded import ShardedFactors
+from ..data.comm import Comm, as_comm
 from ..model.primal.inputs import Names
 from ..model.primal.model import ModelLike
 from ..solvers.inverse import identity_like, inverse
-from .samples import Losses, losses_of
+from .samples import Losses, Rows, losses_of
 
 
 @validated
@@ -26,6 +28,7 @@ def influence(
     model: ModelLike, train: Any, test: Any, *, of: str, at: str | None = None, wrt: Names = None,
     curvature: Any = "gauss_newton", damping: Above0 = 1e-2, reduction: Reduction = "mean",
     rtol: NonNegative = 1e-6, batch_size: Positive | None = None, engine: str | None = None,
+    comm: Any = None,
 ) -> np.ndarray:  # fmt: skip
     """−∇ℓ(test)ᵀ (C + δ I)⁻¹ ∇ℓₙ: how the loss of a test sample moves with the weight of sample n.
 
@@ -52,6 +55,8 @@ def influence(
     - `rtol`: the relative residual at which a solve ends.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
+    - `comm`: a communicator of ranks that all call this, each with training and test samples of its
+      own, which may be none; samples of all ranks are in the order of the ranks. See `ranked`.
 
     Shapes: (test samples, training samples), in the units of the loss squared over C's. Raises
     `InputError` where a name, a shape or a dtype does not fit, and where a named `curvature` needs
@@ -60,23 +65,23 @@ def influence(
     Source: Koh, Liang, "Understanding black-box predictions via influence functions", 2017.
     """
     losses = losses_of(model, of, at, wrt, reduction, engine)
-    slopes = losses.dense(test, batch_size)
-    C = curvature_of(losses, curvature, train, batch_size)
+    comm = None if comm is None else as_comm(comm)
+    slopes = losses.dense(test, batch_size, comm)
+    C = curvature_of(losses, curvature, train, batch_size, comm)
     solved = damped(C, damping, rtol, slopes)
-    parts = [rows @ solved for rows in losses.batches(train, batch_size, "influence")]
-    if not parts:
-        raise InputError("the training data has no batches")
-    return -np.concatenate(parts).T
+    return -losses.each(lambda rows: rows @ solved, train, batch_size, comm, "influence").T
 
 
-def curvature_of(losses: Losses, curvature: Any, train: Any, batch_size: int | None) -> Any:
+def curvature_of(
+    losses: Losses, curvature: Any, train: Any, batch_size: int | None, comm: Comm | None
+) -> Any:
     """C, from its name or as it is; None for 0."""
     if not isinstance(curvature, str):
         return curvature
     if curvature not in MADE:
         raise not_allowed("curvature", curvature, [*MADE, None])
     made = partial(MADE[curvature], losses.model, train, wrt=losses.wrt, batch_size=batch_size,
-                   engine=losses.engine)  # fmt: skip
+                   engine=losses.engine, comm=comm)  # fmt: skip
     if curvature == "empirical_fisher":
         return made(of=losses.of, at=losses.at, reduction=losses.reduction)
     if losses.at is None:
@@ -97,7 +102,7 @@ def damped(C: Any, damping: float, rtol: float, V: np.ndarray) -> np.ndarray:
     """(C + δ I)⁻¹ V."""
     if C is None:
         return V / damping
-    if isinstance(C, KroneckerFactored):
+    if isinstance(C, KroneckerFactored | ShardedFactors):
         return np.asarray(C.inverse(damping) @ V.astype(C.dtype), np.float64)
     I = identity_like(C)  # noqa: E741
     if I.shape[0] != len(V):
@@ -117,7 +122,7 @@ class Nearest(NamedTuple):
 def nearest_gradients(
     model: ModelLike, train: Any, test: Any, *, of: str, at: str | None = None, wrt: Names = None,
     k: Positive = 10, cosine: bool = True, reduction: Reduction = "mean",
-    batch_size: Positive | None = None, engine: str | None = None,
+    batch_size: Positive | None = None, engine: str | None = None, comm: Any = None,
 ) -> Nearest:  # fmt: skip
     """The k training samples whose gradients are nearest: the largest ⟨∇ℓₙ, ∇ℓ(test)⟩ / ‖∇ℓₙ‖ ‖∇ℓ‖.
 
@@ -133,6 +138,8 @@ def nearest_gradients(
     - `cosine`: False leaves out the norms: the largest products of gradients.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
+    - `comm`: a communicator of ranks that all call this, each with training and test samples of its
+      own, which may be none; samples of all ranks are in the order of the ranks. See `ranked`.
 
     Shapes: `samples` and `similarity` are (test samples, k), the nearest first. Raises `InputError`
     where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a
@@ -142,16 +149,15 @@ def nearest_gradients(
     perspective", 2019.
     """
     losses = losses_of(model, of, at, wrt, reduction, engine)
-    slopes = losses.dense(test, batch_size)
+    comm = None if comm is None else as_comm(comm)
+    slopes = losses.dense(test, batch_size, comm)
     if cosine:
-        slopes /= np.maximum(np.linalg.norm(slopes, axis=0), np.finfo(float).tiny)
-    parts = []
-    for rows in losses.batches(train, batch_size, "nearest gradients"):
+        slopes = slopes / np.maximum(np.linalg.norm(slopes, axis=0), np.finfo(float).tiny)
+
+    def similarity(rows: Rows) -> np.ndarray:
         found = rows @ slopes
-        norms = np.maximum(rows.norms(), np.finfo(float).tiny) if cosine else np.ones(len(found))
-        parts.append(found / norms[:, None])
-    if not parts:
-        raise InputError("the training data has no batches")
-    whole = np.concatenate(parts).T
+        return found / np.maximum(rows.norms(), np.finfo(float).tiny)[:, None] if cosine else found
+
+    whole = losses.each(similarity, train, batch_size, comm, "nearest gradients").T
     order = np.argsort(-whole, axis=1, kind="stable")[:, :k]
     return Nearest(order, np.take_along_axis(whole, order, axis=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.base import CHUNK_BYTES
-from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..curvature.fisher import sample_gradients
 from ..curvature.reductions import Reduction
 from ..data.batches import batches_of
+from ..data.comm import Comm, joined_arrays
 from ..model.primal.inputs import Names, names_of, weights_of
 from ..model.primal.model import Model, ModelLike, as_model
 
@@ -45,12 +45,27 @@ class Losses:
         )
         return Rows(R(J), J)
 
-    def dense(self, data: Any, batch_size: int | None) -> np.ndarray:
-        """All gradients, a column for each sample, in double precision."""
-        found = [rows.dense() for rows in self.batches(data, batch_size, "gradients of test data")]
-        if not found:
-            raise InputError("the test data has no batches")
-        return np.concatenate(found, axis=1)
+    def dense(self, data: Any, batch_size: int | None, comm: Comm | None) -> np.ndarray:
+        """All gradients, a column for each sample of all ranks, in double precision."""
+
+        def found() -> np.ndarray | None:
+            batches = self.batches(data, batch_size, "gradients of test data")
+            parts = [rows.dense() for rows in batches]
+            return np.concatenate(parts, axis=1) if parts else None
+
+        return joined_arrays(comm, found, 1)
+
+    def each(
+        self, find: Callable[[Rows], np.ndarray], data: Any, batch_size: int | None,
+        comm: Comm | None, label: str,
+    ) -> np.ndarray:  # fmt: skip
+        """find(rows), a row for each sample of all ranks."""
+
+        def found() -> np.ndarray | None:
+            parts = [find(rows) for rows in self.batches(data, batch_size, label)]
+            return np.concatenate(parts) if parts else None
+
+        return joined_arrays(comm, found)
 
 
 @dataclass(frozen=True)

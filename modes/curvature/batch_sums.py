@@ -7,9 +7,9 @@ linearise one batch at a time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from operator import add
 from typing import Any, cast, final
 
@@ -17,15 +17,17 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.arguments import Count, Positive
-from ...jacobians.arrays import host, like
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
-from ...jacobians.threads import cached_property, remembered
+from ...jacobians.threads import remembered
 from ..data.adapter import NOTHING, ONE_OF_BOTH, mix_seed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import Parts, Placement, count_batches, evenly, submit_shares
-from ..data.comm import Comm, as_comm, sum_arrays
-from ..data.ranks import has_none
+from ..data.cluster import on_workers
+from ..data.comm import Comm, as_comm
+from ..data.devices import is_jax, on_devices
+from ..data.ranks import Ranks, on_ranks
+from ..data.shares import Alone, Shares
 from ..data.stream import Marked, Stream, changed
 from ..linear.linearization import Linearization, linearized
 from ..linearize import engine_for, warn_of_zeros
@@ -47,20 +49,25 @@ Find = Callable[[Gradients], Moments]
 class Statistics:
     """Sums over all batches of statistics of their gradients, one pass for each, by `sums`.
 
-    `elsewhere` gives them at another point, where they are of one batch. `comm` has the ranks whose
-    batches they are of.
+    `elsewhere` gives them at another point, where they are of one batch. The ranks of `sharded`
+    each keep a share of the factors.
     """
 
     target: Target
     progress: bool | None
-    sums: Callable[[Find], Sums]
+    shares: Shares[GradientShare]
     elsewhere: Callable[[Any], Statistics] | None = None
-    comm: Comm | None = None
+    sharded: Comm | None = None
+
+    @property
+    def comm(self) -> Comm | None:
+        """The ranks whose batches they are of."""
+        return self.shares.comm if isinstance(self.shares, Ranks) else None
 
     def total(self, find: Find) -> Sums:
         """Σ over batches of the statistics from `find`; a terminal shows the progress."""
         with showing(self.progress):
-            return self.sums(find)
+            return self.shares.summed(GradientShare.total, find)
 
     def scale(self, sums: Sums) -> float:
         """c: 1 for a sum, 1 over the number of terms for a mean."""
@@ -78,34 +85,40 @@ def statistics(
     progress: bool | None = None,
     client: Any = None,
     comm: Any = None,
+    shard: bool = False,
     resume: ResumeFile | None = None,
     **options: Any,
 ) -> Statistics:
     """The statistics of data, or of one point."""
-    target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
+    if comm is not None and client is not None:
+        raise InputError(ONE_OF_BOTH)
     if resume is not None and client is not None:
         raise InputError("the workers of client= keep no state from which they would go on: a lost "
                          "share is computed again by others. Leave out resume=")  # fmt: skip
-    if comm is not None:
-        if client is not None:
-            raise InputError(ONE_OF_BOTH)
-        comm = as_comm(comm)
-        resume = resume and file_of_rank(resume, comm)
-        begin = partial(begin_pass, resume, label, target, comm.size)
-        known = model, target, inputs, batch_size, shared, keep, label
-        share = partial(share_of_rank, *known, begin)
-        return Statistics(target, progress, ShareOfRank(comm, share).total, comm=comm)
-    batches = batches_of(inputs, batch_size)
+    if is_jax(comm):
+        inputs, options["engine"] = on_devices(inputs, shared, options.get("engine"))
+        comm = None
+    target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
+    if shard and comm is None:
+        raise InputError("shard=True is for ranks, which share the factors: give comm= too")
     model = as_model(model, straight_through=target.straight_through)
     make = GradientMaker(model, target, shared, several)
-    kept = keep if several else sys.maxsize
+    if comm is not None:
+        comm = as_comm(comm)
+        begin = partial(begin_pass, resume and file_of_rank(resume, comm), label, target, comm.size)
+        share = partial(GradientShare, make, keep, label, begin=begin)
+        ranks = on_ranks(comm, share, inputs, batch_size)
+        return Statistics(target, progress, ranks, sharded=ranks.comm if shard else None)
+    batches = batches_of(inputs, batch_size)
+    share = partial(GradientShare, make, keep if several else sys.maxsize, label)
     if client is not None:
-        shares = on_workers(make, batches, kept, client)
-        return Statistics(target, progress, partial(shares.summed, total_of_share))
+        if message := changed(batches.part(0, 1)):
+            warn(f"{message}: the workers would count some samples twice and leave out others")
+        return Statistics(target, progress, on_workers(client, share, batches))
     if not several:
         return statistics_at(make, label, progress, inputs)
-    work = begin_pass(resume, label, target, 1)
-    return Statistics(target, progress, Share(make, batches, kept, 0, label, work).total)
+    begin = partial(begin_pass, resume, label, target, 1)
+    return Statistics(target, progress, Alone(share(batches, begin=begin)))
 
 
 def begin_pass(resume: ResumeFile | None, label: str, target: Target, ranks: int) -> Work:
@@ -117,9 +130,9 @@ def statistics_at(
     make: GradientMaker, label: str, progress: bool | None, inputs: Batch
 ) -> Statistics:
     """The statistics of one batch, with routes and layers that other points have made."""
-    share = Share(make, batches_of(inputs, None), sys.maxsize, 0, label)
+    share = GradientShare(make, sys.maxsize, label, batches_of(inputs, None))
     elsewhere = partial(statistics_at, make, label, progress)
-    return Statistics(make.target, progress, share.total, elsewhere)
+    return Statistics(make.target, progress, Alone(share), elsewhere)
 
 
 @final
@@ -149,6 +162,18 @@ class Sums:
         sums = [tuple(None if a is None else a + b for a, b in zip(one, more, strict=True))
                 for one, more in zip(self.sums, other.sums, strict=True)]  # fmt: skip
         return replace(self, sums=sums, terms=self.terms + other.terms)
+
+    def apart(self) -> tuple[list[Any], Sums]:
+        """The arrays, and the sums with None in their places."""
+        arrays = [x for moments in self.sums for x in moments if np.ndim(x)]
+        rest = [tuple(None if np.ndim(x) else x for x in moments) for moments in self.sums]
+        return arrays, replace(self, sums=rest)
+
+    def joined(self, arrays: Iterable[Any]) -> Sums:
+        """The sums with these arrays in the places of None."""
+        placed = iter(arrays)
+        return replace(self, sums=[tuple(next(placed) if x is None else x for x in moments)
+                                   for moments in self.sums])  # fmt: skip
 
     @property
     def flat(self) -> list[Any]:
@@ -204,16 +229,16 @@ class GradientMaker:
 
 
 @final
-class Share:
+class GradientShare:
     """Consecutive batches, from number `first` on, linearised one at a time."""
 
     def __init__(
-        self, make: GradientMaker, batches: Batches, keep: int, first: int,
-        label: str = "pass over the data", work: Work | None = None,
+        self, make: GradientMaker, keep: int, label: str, batches: Batches, first: int = 0,
+        begin: Callable[[], Work] = Work,
     ) -> None:  # fmt: skip
-        self.make, self.first, self.work, self.passes = make, first, work or Work(), 0
+        self.make, self.work, self.passes = make, begin(), 0
         self.marked = Marked(batches) if self.work.resume else None
-        self.stream = Stream(make, self.marked or batches, keep, label)
+        self.stream = Stream(make, self.marked or batches, keep, first, label)
 
     def total(self, find: Find) -> Sums:
         """Σ over these batches of the statistics from `find`, layer by layer.
@@ -257,76 +282,13 @@ class Share:
         found = self.make.gradients(J)
         return Sums(
             [layer.parts for layer in found.layers], find(found), found.terms, found.J.domain,
-            found.entries, found.twins, self.first + b,
+            found.entries, found.twins, self.stream.first + b,
         )  # fmt: skip
 
 
 def unmarked(_: int) -> np.ndarray:
     """No fingerprint, where none is asked for."""
     return np.zeros(0, np.uint8)
-
-
-def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) -> Parts:
-    """One share of the batches on each worker of a client, which keeps up to `keep` bytes.
-
-    A pass sends `find` to all workers, and adds up their sums in a tree. The share of a lost worker
-    is computed again by others. Draws do not depend on the worker that makes them.
-    """
-    if message := changed(batches.part(0, 1)):
-        warn(f"{message}: the workers would count some samples twice and leave out others")
-    placement = Placement(client)
-    cuts = evenly(count_batches(batches), len(placement.homes))
-    return submit_shares(placement, Share, make, [(batches.part(a, b), keep, a) for a, b in cuts])
-
-
-def total_of_share(share: Share, find: Find) -> Sums:
-    """The sums of one share, without progress, because nobody watches a worker's terminal."""
-    with showing(False):
-        return share.total(find)
-
-
-@final
-@dataclass(frozen=True)
-class ShareOfRank:
-    """This rank's batches among all ranks' batches; `make` gives the `Share`, or None."""
-
-    comm: Comm
-    make: Callable[[], Share | None]
-
-    @cached_property
-    def share(self) -> Share | None:
-        """Made at the first pass, which tells all ranks of an error."""
-        return self.make()
-
-    def total(self, find: Find) -> Sums:
-        """Σ over the batches of all ranks: one all-reduce, whatever the number of layers."""
-        own: list[Any] = []
-
-        def found() -> tuple[list[np.ndarray], Sums] | None:
-            if self.share is None:
-                return None
-            sums = self.share.total(find)
-            own.extend(x for moments in sums.sums for x in moments if np.ndim(x))
-            empty = [tuple(None if np.ndim(x) else x for x in moments) for moments in sums.sums]
-            return [np.asarray(host(x)) for x in own], replace(sums, sums=empty)
-
-        arrays, outlines = sum_arrays(self.comm, found)
-        placed = (like(x, y) for x, y in zip(arrays, own or arrays, strict=True))
-        total = reduce(add, outlines)
-        return replace(total, sums=[tuple(next(placed) if x is None else x for x in moments)
-                                    for moments in total.sums])  # fmt: skip
-
-
-def share_of_rank(
-    model: ModelLike, target: Target, inputs: Any, batch_size: int | None, shared: Batch, keep: int,
-    label: str, begin: Callable[[], Work],
-) -> Share | None:  # fmt: skip
-    """The batches of this rank, or None without any."""
-    batches = batches_of(inputs, batch_size)
-    if has_none(batches):
-        return None
-    model = as_model(model, straight_through=target.straight_through)
-    return Share(GradientMaker(model, target, shared, True), batches, keep, 0, label, begin())
 
 
 def sum_stacks(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -26,6 +27,7 @@ from ..resume import ResumeFile
 from .batch_sums import Moments, Statistics, statistics, sum_stacks
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Again, Factors, KroneckerFactored, Moment, decompose, rebuilt
+from .sharded import shard as shard_factors
 
 Approximation = Literal["expand", "reduce"]
 
@@ -44,6 +46,7 @@ class GradientOptions(Every, total=False):
     fisher_type: FisherType
     joint: bool
     progress: bool | None
+    shard: bool
     resume: ResumeFile | None
 
 
@@ -70,7 +73,9 @@ def kfac(
     with `"empirical"`, `reduction` is also the model's own reduction from losses to `of`.
 
     With `comm`, a communicator of ranks that all call this with batches of their own, the factors
-    are of all batches, added in one all-reduce, and K is the same on every rank: see `ranked`.
+    are of all batches, added in one all-reduce, and K is the same on every rank: see `ranked`. With
+    `shard=True`, each rank keeps and decomposes the factors of some of the tensors alone, which are
+    `K.local`; a product with K or its inverse is then one all-reduce, entered by all ranks.
     With `client`, a `distributed.Client`, the batches of the data are split among its workers: each
     sums over its own batches, and keeps up to `keep` bytes of them for the second pass of `ekfac`.
     The draws of `fisher_type="mc"` do not depend on the number of either. Within a batch,
@@ -123,7 +128,7 @@ def ekfac(
       a weight count, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
       `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
-      `resume`, `client`, `comm`: as for `kfac`.
+      `resume`, `client`, `comm`, `shard`: as for `kfac`.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients; `UnsupportedOp` also for
@@ -136,17 +141,27 @@ def ekfac(
     return factored_by(partial(corrected_factors, approximation), data)
 
 
-def factored_by(find: FindFactors, data: Statistics) -> KroneckerFactored:
-    """K of the factors that `find` gives, here and at other points."""
-    move = data.elsewhere and Again(partial(factored_there, find, data.elsewhere))
-    return KroneckerFactored(*find(data), move)
+def factored_by(
+    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = lambda f: f
+) -> Any:
+    """K of the factors that `find` gives, here and at other points, each block by `finish`.
+
+    Where ranks shard K, each of them finishes and keeps its own blocks alone.
+    """
+    if data.sharded is not None:
+        return shard_factors(data.sharded, *find(data), finish)
+    move = data.elsewhere and Again(partial(factored_there, find, data.elsewhere, finish))
+    blocks, domain = find(data)
+    return KroneckerFactored(map(finish, blocks), domain, move)
 
 
 def factored_there(
-    find: FindFactors, elsewhere: Callable[[Any], Statistics], inputs: Any
-) -> KroneckerFactored:
+    find: FindFactors, elsewhere: Callable[[Any], Statistics],
+    finish: Callable[[Factors], Factors], inputs: Any,
+) -> KroneckerFactored:  # fmt: skip
     """K at another point."""
-    return factored_by(find, elsewhere(inputs))
+    found: KroneckerFactored = factored_by(find, elsewhere(inputs), finish)
+    return found
 
 
 def corrected_factors(approximation: str, data: Statistics) -> FoundFactors:
@@ -258,7 +273,7 @@ def shampoo(
     - `model`, `inputs`: the model, and one point or data, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
       `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
-      `resume`, `client`, `comm`: as for `kfac`.
+      `resume`, `client`, `comm`, `shard`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
     L is (i, i) and R is (o, o). Raises the errors of `ekfac`: `InputError`, `UnsupportedOp`.
@@ -266,15 +281,15 @@ def shampoo(
     Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
     data = statistics(model, inputs, "Shampoo", **options)
-    return factored_by(partial(side_factors, power), data)
+    return factored_by(side_factors, data, partial(powered, power))
 
 
-def side_factors(power: float, data: Statistics) -> FoundFactors:
-    """Lᵖ and Rᵖ of every layer."""
+def side_factors(data: Statistics) -> FoundFactors:
+    """L and R of every layer."""
     with_gradients(data, "Shampoo")
     found = data.total(partial(sum_stacks, side_moments))
     c = data.scale(found)
-    blocks = [Factors(parts, matrix_power(c * left, power), matrix_power(c * right, power))
+    blocks = [Factors(parts, Moment(c * left), Moment(c * right))
               for parts, (left, right) in zip(found.parts, found.sums, strict=True)]  # fmt: skip
     check_apart(KroneckerFactored(blocks, found.domain), "Shampoo")
     return blocks, found.domain
@@ -288,10 +303,11 @@ def side_moments(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.n
     return left, op.Einsum(G, G, equation="kgnip,kgniq->gpq")
 
 
-def matrix_power(a: np.ndarray, power: float) -> Moment:
-    """aᵖ of a positive semidefinite matrix, per group."""
-    values, vectors = Moment(a).basis
-    return Moment(rebuilt(values**power, vectors))
+def powered(power: float, block: Factors) -> Factors:
+    """Lᵖ ⊗ Rᵖ of L ⊗ R."""
+    sides = ((values**power, vectors) for values, vectors in (block.a.basis, block.b.basis))
+    a, b = (Moment(rebuilt(*side)) for side in sides)
+    return replace(block, a=a, b=b)
 
 
 def decompose_over_ranks(comm: Comm, blocks: Sequence[Factors]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, final
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.arguments import Count, validated
-from ...jacobians.arrays import host, like
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
 from ..data.adapter import Data
-from ..data.batches import Batch, as_batch, batches_of, is_data
-from ..data.comm import Comm, as_comm, same_on_all, sum_arrays
+from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
+from ..data.devices import is_jax, on_devices
+from ..data.ranks import on_ranks
+from ..data.shares import Alone, Shares
 from ..forward import Tensors
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
@@ -36,59 +39,70 @@ def loss_over_data(
 
     With `comm`, over the batches of all ranks, in one all-reduce.
     """
+    if is_jax(comm):
+        (inputs, _), comm = on_devices(inputs, shared, f.gradient.engine), None
     if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         return f({**as_batch(shared), **point} if shared else point)
     if reduction is None:
         raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether it "
                          "is the mean or the sum over the samples of a batch")  # fmt: skip
-    sums = partial(weighed_sums, divisor, f, inputs, reduction, batch_size, shared)
-    total, slopes, whole = sums() if comm is None else sums_over_ranks(as_comm(comm), sums)
-    if not whole:
+    sums = partial(weighed_sums, divisor, f, reduction, shared)
+    own: Shares[Batches] = (
+        Alone(batches_of(inputs, batch_size)) if comm is None
+        else on_ranks(comm, lambda batches: batches, inputs, batch_size)
+    )  # fmt: skip
+    found = own.summed(sums)
+    if found is None:
         raise InputError("the data has no samples, and so no loss")
-    scale = whole if reduction == "mean" else 1.0
-    return total / scale, {k: x / like(np.asarray(scale), x) for k, x in slopes.items()}
+    scale = found.whole if reduction == "mean" else 1.0
+    slopes = {k: x / like(np.asarray(scale), x) for k, x in found.slopes.items()}
+    return found.value / scale, slopes
 
 
-Sums = tuple[Any, dict[str, Any], float]
-"""Σ_b w_b f_b, Σ_b w_b ∇f_b by name, and Σ_b w_b."""
+@dataclass(frozen=True)
+class Sums:
+    """Σ_b w_b f_b, Σ_b w_b ∇f_b by name, and Σ_b w_b."""
+
+    value: Any
+    slopes: dict[str, Any]
+    whole: float
+
+    def __add__(self, other: Sums) -> Sums:
+        if self.slopes.keys() != other.slopes.keys():
+            raise InputError(f"the tensors of wrt differ between ranks, {', '.join(self.slopes)} "
+                             f"and {', '.join(other.slopes)}")  # fmt: skip
+        slopes = {k: x + other.slopes[k] for k, x in self.slopes.items()}
+        return Sums(self.value + other.value, slopes, self.whole + other.whole)
+
+    def apart(self) -> tuple[list[Any], Sums]:
+        """The arrays, and the sums with 0 in their places."""
+        arrays = [self.value, *self.slopes.values()]
+        return arrays, Sums(0.0, dict.fromkeys(self.slopes, 0.0), self.whole)
+
+    def joined(self, arrays: Iterable[Any]) -> Sums:
+        """The sums with these arrays."""
+        value, *slopes = arrays
+        return Sums(value[()], dict(zip(self.slopes, slopes, strict=True)), self.whole)
 
 
 def weighed_sums(
-    divisor: Divisor, f: ValueAndGrad, inputs: Data, reduction: Reduction,
-    batch_size: int | None, shared: Batch,
-) -> Sums:  # fmt: skip
-    """The sums over the batches of data."""
-    g, batches = f.gradient, batches_of(inputs, batch_size)
-    total, slopes, whole = 0.0, dict[str, Any](), 0.0
+    divisor: Divisor, f: ValueAndGrad, reduction: Reduction, shared: Batch, batches: Batches
+) -> Sums | None:
+    """The sums over some batches; None without samples."""
+    g, total = f.gradient, None
     with counting("pass over the data", "batches", batches.count) as tick:
         for batch in batches:
             w = 1.0
             if reduction == "mean":
                 w = divisor(g.model, batch, shared, of=g.of[0], wrt=g.wrt, engine=g.engine)
             if w:  # else S / D is 0 / 0
-                value, parts = f({**shared, **as_batch(batch)})
-                total, whole = total + w * value, whole + w
-                slopes = {k: slopes.get(k, 0) + x * like(np.asarray(w), x)
-                          for k, x in parts.items()}  # fmt: skip
+                value, slopes = f({**shared, **as_batch(batch)})
+                weighed = {k: x * like(np.asarray(w), x) for k, x in slopes.items()}
+                one = Sums(w * value, weighed, w)
+                total = one if total is None else total + one
             tick(1)
-    return total, slopes, whole
-
-
-def sums_over_ranks(comm: Comm, sums: Callable[[], Sums]) -> Sums:
-    """The sums over the batches of all ranks, each gradient where this rank's own one is."""
-    own: dict[str, Any] = {}
-
-    def found() -> tuple[list[np.ndarray], tuple[list[str], float]] | None:
-        total, slopes, whole = sums()
-        own.update(slopes)
-        arrays = [np.asarray(host(x)) for x in (total, *slopes.values())]
-        return (arrays, (list(slopes), whole)) if whole else None
-
-    (total, *arrays), beside = sum_arrays(comm, found)
-    names = same_on_all(dict(enumerate(names for names, _ in beside)), "tensors of wrt")
-    slopes = {k: like(x, own[k]) if own else x for k, x in zip(names, arrays, strict=True)}
-    return total[()], slopes, sum(whole for _, whole in beside)
+    return total
 
 
 @final

@@ -13,7 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
-from ...jacobians import Jacobian
+import numpy as np
+
+from ...jacobians import Jacobian, Take, shape_of, size
 from ...jacobians.arguments import Positive, passes_options_to, validated
 from ...jacobians.errors import InputError
 from .. import hessian as hessians
@@ -21,12 +23,13 @@ from .. import linearize as linearizing
 from .. import reverse
 from ..data.adapter import NOTHING, Data, DataOptions, takes_data
 from ..data.batches import Batch, as_batch, is_data, samples
-from ..data.stream import by_tensor
+from ..data.devices import is_jax, on_devices
+from ..data.stream import codomains_of
 from ..forward import Tensors
 from ..linear.symmetric import Symmetric
 from ..model.primal.evaluate import shape_at
-from ..model.primal.inputs import Names, check_inputs, heads_of, name_of, names_of
-from ..model.primal.model import Model, ModelLike, as_model
+from ..model.primal.inputs import Names, Specs, check_inputs, heads_of, name_of, names_of
+from ..model.primal.model import Model, ModelLike, TensorSpec, as_model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 from .fisher import terms
@@ -164,6 +167,8 @@ def grad(
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
+    if is_jax(comm):
+        (inputs, options["engine"]), comm = on_devices(inputs, shared, options.get("engine")), None
     if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         point = {**as_batch(shared), **point} if shared else point
@@ -222,3 +227,38 @@ def ntk(
     if others is not None:
         return J @ by_tensor(linearize(model, others, **given))[0].T
     return J @ J.T if tensors is None else Symmetric(J @ J.T, tensors, formula="J Jᵀ")
+
+
+def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
+    """J with its rows sorted by tensor, and these tensors over all batches.
+
+    The rows of a stack are sorted by batch. If an operator has no names, or its names differ
+    between batches, J is returned unchanged, with None.
+    """
+    batches = codomains_of(J)
+    names = {tuple(spec.name for spec in specs) for specs in batches}
+    if len(names) != 1 or names == {()}:
+        return J, None
+    tensors = tuple(zip(*batches, strict=True))
+    sizes = np.array([[size(shape_of(spec)) for spec in specs] for specs in batches])
+    if 1 not in sizes.shape:  # all rows of the first tensor, then of the second, …
+        owners = np.tile(np.arange(sizes.shape[1]), len(sizes)).repeat(sizes.ravel())
+        J = Take(np.argsort(owners, kind="stable"), 0, J.out_shape, J.dtype) @ J
+    return J, tuple(map(join_batches, tensors))
+
+
+def join_batches(specs: Specs) -> TensorSpec:
+    """One tensor over all batches, joined along its first axis; flat if the other axes differ.
+
+    >>> z = TensorSpec("z", (3, 2), np.dtype(float))
+    >>> print(join_batches((z, z._replace(shape=(1, 2)))))
+    z float64[4,2]
+    >>> print(join_batches((z, z._replace(shape=(3, 5)))))
+    z float64[21]
+    """
+    if len(specs) == 1:
+        return specs[0]
+    shapes = [shape_of(spec) for spec in specs]
+    alike = all(shapes) and len({shape[1:] for shape in shapes}) == 1
+    counts = [shape[0] for shape in shapes] if alike else map(size, shapes)
+    return specs[0]._replace(shape=(sum(counts), *(shapes[0][1:] if alike else ())))

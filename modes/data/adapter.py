@@ -17,8 +17,10 @@ from ..model.primal.inputs import Names
 from ..model.primal.model import ModelLike
 from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
+from .devices import is_jax, on_devices
 from .ranks import ranked
-from .stream import Reduction, digest, streamed
+from .shares import Reduction, streamed
+from .stream import digest
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)
@@ -37,7 +39,8 @@ OVER_DATA = """
     - `keep`: the bytes of linearised batches that are kept for the next pass.
     - `check`: True compares two products, and warns where the batches differ between passes.
     - `client`: a `distributed.Client`, whose workers share the batches.
-    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`. Or
+      `"jax"` for one batch whose arrays JAX has sharded over devices.
     """
 """What the docstring of a function says besides, once the function takes data."""
 
@@ -160,9 +163,12 @@ def takes_data(
             shared: Batch = NOTHING, client: Any = None, comm: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
             one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
-            several = comm is not None or (not one and is_data(inputs, batch_size))
             if comm is not None and client is not None:
                 raise InputError(ONE_OF_BOTH)
+            if comm is not None and is_jax(comm):
+                point, options["engine"] = on_devices(inputs, shared, options.get("engine"))
+                return taking(model, point, reduction=reduction, **options)
+            several = comm is not None or (not one and is_data(inputs, batch_size))
             if "reduction" in own:
                 options["reduction"] = reduction
             if stated and reduction:

@@ -35,6 +35,10 @@ class Batches(ABC):
         """The number of batches, or None if it takes a pass to count them."""
         return None
 
+    def counted(self) -> int:
+        """The number of batches, by a pass over them if need be."""
+        return sum(1 for _ in self) if self.count is None else self.count
+
     def part(self, start: int, stop: int) -> Batches:
         """Batches `start` to `stop`."""
         return DataSlice(self, start, stop)

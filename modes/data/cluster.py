@@ -1,25 +1,13 @@
-"""Cluster: operators whose batches and columns are split among the workers of a Dask client.
+"""Cluster: batches and columns that are split among the workers of a Dask client.
 
-`distributed` makes a `Distributed`, whose products are one map over the workers and one sum.
-`Parts` holds the futures of the objects on the workers, and `Placement` assigns them to workers.
+`Workers` holds the futures of the shares, and `Placement` assigns them to workers. One process has
+the script and the data, and hands out tasks: there are no ranks that could enter a collective
+together, so that a client is no `Comm`.
 
-The cost with W workers, P parts of the data (by default W), n columns and m rows of C, K right-hand
-sides and s bytes per number:
-
-| | per product | |
-|---|---|---|
-| arithmetic | the time of one pass / W | if batches can be split evenly |
-| right-hand sides | s n K W bytes | to every worker; the workers pass them on |
-| results of a sum | s m K P bytes | added eight at a time, in log₈ P rounds |
-| results of a stack | s m K bytes | every worker sends its own rows |
-| tasks | P (1 + 1/7) | all pass through one scheduler |
-
-A pass for Kronecker factors is a sum too: for a weight with i inputs and o outputs, of s (i² + o²)
-bytes instead of s m K. For the eigenvalues of E-KFAC, s (i² + o²) bytes go to every worker, and
-s i o return.
-
-Sent once: the objects that `make` refers to (model, point) to every worker, and data in memory with
-its part. `tests/benchmarks/distributed.py` measures these costs, and extrapolates to 1,000 workers.
+With W workers and P parts, a product sends its right-hand sides to every worker, which pass them
+on, and adds P results, eight at a time; a stack sends every row once. All P (1 + 1/7) tasks pass
+through one scheduler. Model and point are sent once to every worker, and data in memory once with
+its part. DISTRIBUTED.md has measurements.
 """
 
 from __future__ import annotations
@@ -27,36 +15,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
-from operator import add, methodcaller
+from operator import add
 from time import sleep
 from typing import Any, TypeVar, final
 
 import numpy as np
 
-from ...jacobians import Array, Jacobian, Op, lead
+from ...jacobians import Jacobian, Shape
 from ...jacobians.arguments import Count, Positive, validated
-from ...jacobians.errors import InputError, OnnxJacError, first_line, warn
-from ...jacobians.readings import is_kept, library_of
+from ...jacobians.errors import InputError, OnnxJacError, first_line
+from ...jacobians.progress import progress
 from ...jacobians.threads import Lock
-from ...ops import numbers
 from .batches import Batches, batches_of, samples
-from .stream import (
-    Make,
-    Outline,
-    OverBatches,
-    OverData,
-    Reduction,
-    Size,
-    Stream,
-    Weights,
-    batch_weights,
-    compose_stream,
-    difference,
-    outline_of,
-    with_names,
-)
+from .shares import Elsewhere, Reduction, Share, Size, compose, share_product
+from .stream import Make
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @validated
@@ -86,8 +61,8 @@ def distributed(
     the probes of an estimator are computed in parallel.
 
     Functions of a point (`hessian`, `linearize`, …) do the same with `client=`. So do `kfac`,
-    `ekfac` and `shampoo`, whose factors are sums over batches while the Kronecker products are not:
-    as `make`, these functions would give a sum of Kronecker products, which is another matrix.
+    `ekfac` and `shampoo`, which add up factors: as `make` they would give a sum of Kronecker
+    products, which is another matrix.
 
     The share of a lost worker is computed again by others. A worker holds one linearisation at a
     time, whatever the number of its threads.
@@ -95,90 +70,9 @@ def distributed(
     Shapes: as for `streamed`. Raises the errors of `streamed`, `InputError` where `client` is not a
     Dask client, and `OnnxJacError` where workers are lost repeatedly, or the cluster is closed.
     """
-    batches = batches_of(data, batch_size)
-    weights = batch_weights(batches, reduction, size)
-    count = len(weights) if weights else count_batches(batches)
-    placement = Placement(client)
-    cuts = evenly(count, len(placement.homes) if parts is None else parts)
-    shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
-    copies = max(1, len(placement.homes) // len(shares))
-    held = submit_shares(placement, share_operator, make, shares, copies)
-    C = Distributed(held, held.ask(outline), reduction == "stack")
-    if check and (message := next(filter(None, held.ask(difference)), None)):
-        warn(message)
-    return with_names(C, C.outlines[0].domain)
-
-
-@final
-class Distributed(OverData):
-    """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
-
-    C equals the operator of `streamed` up to the order of summation, which does not depend on the
-    workers: two products with the same vector are equal. With fewer parts than workers, each part
-    has copies, which split the columns of a product.
-    """
-
-    def __init__(
-        self, parts: Parts, outlines: Sequence[Outline], stacked: bool, *, transposed: bool = False
-    ) -> None:
-        self.parts = parts
-        super().__init__(outlines, stacked, transposed=transposed)
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        if is_kept(v):
-            return library_of(v).by_numbers("workers", partial(self._apply, numbers), v)
-        if op is not numbers:
-            raise InputError("a product over workers cannot be written into a graph")
-        columns = np.reshape(v, (-1, self.shape[1]))
-        y = self.parts.persistently(lambda: self._product(columns))
-        return y.reshape((*lead(v, self.in_shape), self.shape[0]))
-
-    def _product(self, v: np.ndarray) -> np.ndarray:
-        """C v for v of shape (K, n)."""
-        self.parts.placement.refresh()
-        cuts = evenly(len(v), self.parts.copies)
-        found = [self._futures(c, v[a:b]) for c, (a, b) in enumerate(cuts)]
-        return np.concatenate([np.concatenate(self.parts.gathered(f), axis=-1) for f in found])
-
-    def _futures(self, copy: int, v: np.ndarray) -> list[Any]:
-        """The futures of a product with one copy of each part."""
-        parts, whole = self.parts, range(len(self.parts.grid))
-        if self.transposed and self.stacked:
-            sent: list[Any] = [v[:, a:b] for a, b in pairwise(self.ends)]
-        else:
-            sent = [parts.placement.everywhere(v)] * len(whole)
-        found = [parts.submit(p, copy, share_product, sent[p], self.transposed) for p in whole]
-        return found if self.stacked and not self.transposed else parts.added(found)
-
-    def again(self, parts: Parts | None = None, *, transposed: bool | None = None) -> OverData:
-        turned = self.transposed if transposed is None else transposed
-        return Distributed(parts or self.parts, self.outlines, self.stacked, transposed=turned)
-
-    def _diagonal(self) -> np.ndarray:
-        if self.stacked:
-            return super()._diagonal()
-        return np.asarray(self.parts.summed(methodcaller("diagonal")))
-
-    @validated
-    def compile(
-        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
-    ) -> Jacobian:
-        """The same operator, with the kept operators compiled: see `OverBatches.compile`."""
-        compiled = methodcaller("compile", engine, products=products, memory=memory)
-
-        def build() -> tuple[Grid, Any]:
-            grid, origin = self.parts.build()
-            submit = self.parts.placement.submit
-            made = [[submit(p * len(row) + c, compiled, future) for c, future in enumerate(row)]
-                    for p, row in enumerate(grid)]  # fmt: skip
-            return made, (grid, origin)
-
-        return self.again(Parts(self.parts.placement, build))
-
-    def __repr__(self) -> str:
-        parts, copies = len(self.parts.grid), self.parts.copies
-        C = f"[C_1; …; C_{parts}]" if self.stacked else f"Σ_p C_p, p = 1 … {parts}"
-        return f"{C}{'ᵀ' if self.transposed else ''}, {copies} × on workers"
+    make_share = partial(Share, make, keep, size)
+    shares = on_workers(client, make_share, batches_of(data, batch_size), parts, copied=True)
+    return compose(shares, reduction, check)
 
 
 FAN = 8
@@ -192,58 +86,100 @@ Build = Callable[[], tuple[Grid, Any]]
 
 
 @final
-class Parts:
-    """The parts of some data, as objects on the workers, perhaps in several copies.
+class Workers(Elsewhere[T]):
+    """Shares on the workers of a client, perhaps in several copies, which split columns.
 
-    `build` sends the data that they are made from, and returns their futures.
+    `build` submits the tasks that make the shares, from data that it sends or from the shares of a
+    `parent`, and returns their futures. Where a worker that held them is lost, it is called again.
     """
 
-    def __init__(self, placement: Placement, build: Build) -> None:
-        self.placement, self.build = placement, build
-        persistently(self.renew, lambda: None, placement.client)
+    name = "part"
 
-    def renew(self) -> None:
-        """Send everything again."""
+    def __init__(
+        self, placement: Placement, build: Build, parent: Workers[Any] | None = None
+    ) -> None:
+        self.placement, self.build, self.parent = placement, build, parent
+        self._persistently(self._make)
+
+    def _make(self) -> None:
         self.placement.refresh()
         self.grid, self._origin = self.build()
+        self.where = f"on workers, {len(self.grid)} parts × {self.copies}"
+
+    def renew(self) -> None:
+        """Make the shares again, from data that is sent again."""
+        if self.parent is not None:
+            self.parent.renew()
+        self._make()
 
     @property
     def copies(self) -> int:
-        """The number of workers that hold the same part."""
+        """The number of workers that hold the same share."""
         return len(self.grid[0])
 
-    def submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
-        """The future of a task with one copy of a part, on the worker that holds it."""
+    def each(self, task: Callable[[T], R]) -> Workers[R]:
+        def build() -> tuple[Grid, Any]:
+            places = range(self.copies)
+            return [[self._submit(p, c, task) for c in places] for p in range(len(self.grid))], None
+
+        return Workers(self.placement, build, self)
+
+    def ask(self, task: Callable[[T], R]) -> list[R | None]:
+        return self._persistently(lambda: self._gathered(self._asked(task)))
+
+    def summed(self, task: Callable[..., R], *arguments: Any) -> R:
+        """Σ task(share, *arguments), whose arguments are sent once to every worker."""
+
+        def attempt() -> R:
+            self.placement.refresh()
+            sent = [self.placement.everywhere(argument) for argument in arguments]
+            found: R = self._gathered(self._added(self._asked(task, *sent)))[0]
+            return found
+
+        return self._persistently(attempt)
+
+    def total(self, task: Callable[[T], np.ndarray], shape: Shape, dtype: np.dtype) -> np.ndarray:
+        return np.asarray(self.summed(task), dtype)
+
+    def product(
+        self, v: np.ndarray, transposed: bool, ends: Sequence[int] | None, shape: Shape,
+        dtype: np.dtype,
+    ) -> np.ndarray:  # fmt: skip
+        return self._persistently(lambda: self._product(v, transposed, ends))
+
+    def _product(self, v: np.ndarray, transposed: bool, ends: Sequence[int] | None) -> np.ndarray:
+        self.placement.refresh()
+        stacked, cuts = ends is not None and not transposed, evenly(len(v), self.copies)
+
+        def futures(copy: int, columns: np.ndarray) -> list[Any]:
+            """The futures of a product with one copy of each share."""
+            if ends is None or stacked:
+                sent = [self.placement.everywhere(columns)] * len(self.grid)
+            else:
+                sent = [columns[:, a:b] for a, b in pairwise(ends)]
+            found = [self._submit(p, copy, share_product, part, transposed)
+                     for p, part in enumerate(sent)]  # fmt: skip
+            return found if stacked else self._added(found)
+
+        found = [futures(copy, v[a:b]) for copy, (a, b) in enumerate(cuts)]
+        return np.concatenate([np.concatenate(self._gathered(f), axis=-1) for f in found])
+
+    def _submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
+        """The future of a task with one copy of a share, on the worker that holds it."""
         place = part * self.copies + copy
         return self.placement.submit(place, run_alone, task, self.grid[part][copy], *arguments)
 
-    def ask(self, task: Callable[..., Any]) -> list[Any]:
-        """The result of a task for every part."""
-        return self.persistently(lambda: self.gathered(self._asked(task)))
+    def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        return [self._submit(p, 0, task, *arguments) for p in range(len(self.grid))]
 
-    def summed(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        """Σ over all parts of the results of a task; arguments are sent once to every worker."""
-
-        def attempt() -> Any:
-            self.placement.refresh()
-            sent = [self.placement.everywhere(argument) for argument in arguments]
-            (found,) = self.gathered(self.added(self._asked(task, *sent)))
-            return found
-
-        return self.persistently(attempt)
-
-    def persistently(self, attempt: Callable[[], T]) -> T:
+    def _persistently(self, attempt: Callable[[], R]) -> R:
         """The result of `attempt`, retried with everything sent again if a worker was lost."""
         return persistently(attempt, self.renew, self.placement.client)
 
-    def _asked(self, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-        return [self.submit(p, 0, task, *arguments) for p in range(len(self.grid))]
-
-    def gathered(self, futures: list[Any]) -> list[Any]:
-        """The results of futures."""
+    def _gathered(self, futures: list[Any]) -> list[Any]:
         return list(self.placement.client.gather(futures))
 
-    def added(self, futures: list[Any]) -> list[Any]:
+    def _added(self, futures: list[Any]) -> list[Any]:
         """The future of the sum, computed by a tree on the workers."""
         while len(futures) > 1:
             submit = self.placement.client.submit
@@ -252,20 +188,25 @@ class Parts:
         return futures
 
 
-def submit_shares(
-    placement: Placement, task: Callable[..., Any], make: Any, shares: Sequence[tuple[Any, ...]],
-    copies: int = 1,
-) -> Parts:  # fmt: skip
-    """task(make, *share) on the workers for every share, in `copies` copies each."""
+def on_workers(
+    client: Any, make: Callable[[Batches, int], T], batches: Batches, parts: int | None = None,
+    *, copied: bool = False,
+) -> Workers[T]:  # fmt: skip
+    """make(batches, first) on the workers, for consecutive parts of the batches, by default one for
+    each worker; `copied` to all workers where there are fewer parts.
+    """
+    placement = Placement(client)
+    cuts = evenly(batches.counted(), len(placement.homes) if parts is None else parts)
+    copies = max(1, len(placement.homes) // len(cuts)) if copied else 1
 
     def build() -> tuple[Grid, Any]:
         maker = placement.everywhere(make)
         return [
-            [placement.submit(p * copies + c, run_alone, task, maker, *own) for c in range(copies)]
-            for p, own in enumerate(shares)
-        ], maker
+            [placement.submit(p * copies + c, run_alone, maker, batches.part(a, b), a)
+             for c in range(copies)] for p, (a, b) in enumerate(cuts)
+        ], maker  # fmt: skip
 
-    return Parts(placement, build)
+    return Workers(placement, build)
 
 
 ONE_AT_A_TIME = Lock()
@@ -273,25 +214,8 @@ ONE_AT_A_TIME = Lock()
 
 def run_alone(task: Callable[..., T], *arguments: Any) -> T:
     """The result of a task; a worker of many threads runs one at a time, with all of its memory."""
-    with ONE_AT_A_TIME:
+    with ONE_AT_A_TIME, progress(False):  # nobody watches the terminal of a worker
         return task(*arguments)
-
-
-def share_operator(
-    make: Make, batches: Batches, keep: int, reduction: str, weights: Weights
-) -> OverBatches:
-    """The operator of some of the batches."""
-    return compose_stream(Stream(make, batches, keep), reduction, weights)
-
-
-def outline(C: OverBatches) -> Outline:
-    """The outline of a share, for the client."""
-    return outline_of(C) if C.stacked else C.outlines[0]
-
-
-def share_product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
-    """C v or Cᵀ v, for v of shape (K, n)."""
-    return np.asarray((C.T if transposed else C)._apply(numbers, v))
 
 
 def sum_in_order(*terms: Any) -> Any:
@@ -308,11 +232,6 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
     parts = max(1, min(parts, count))
     ends = [k * (count // parts) + min(k, count % parts) for k in range(parts + 1)]
     return list(pairwise(ends))
-
-
-def count_batches(batches: Batches) -> int:
-    """The number of batches, by a pass over the data if it is not known."""
-    return sum(1 for _ in batches) if batches.count is None else batches.count
 
 
 WORKER_SECONDS = 60

@@ -111,8 +111,9 @@ def as_comm(comm: Any) -> Comm:
     if all(isinstance(n, int) for n in given) and hasattr(comm, "allgather"):
         made: Comm = comm
         return made
+    known = " here" if comm == "jax" else ""
     raise InputError(
-        f"comm={comm!r} is no communicator: give mpi4py.MPI.COMM_WORLD, or, after "
+        f"comm={comm!r} is no communicator{known}: give mpi4py.MPI.COMM_WORLD, or, after "
         "torch.distributed.init_process_group(), torch.distributed.group.WORLD"
     )
 
@@ -125,11 +126,12 @@ def all_reduced(
     Its last entry counts the ranks on which `find` raised, for the error that all of them raise.
     """
     count = prod(shape)
-    sent = np.zeros(count + 1, dtype)
+    sent = np.empty(count + 1, dtype)
 
     def fill() -> None:
-        if (found := find()) is not None:
-            sent[:-1] = found.reshape(count)
+        found = find()
+        sent[:-1] = 0 if found is None else found.reshape(count)
+        sent[-1] = 0
 
     _, failed = attempt(fill)
     if failed is not None:
@@ -197,21 +199,57 @@ def sum_arrays(
         sent[start:end] = x.reshape(-1)
     total = collective(comm.allreduce, sent)
     parts = zip(form, np.split(total, ends[1:-1]), strict=bool(form))
-    arrays = [x.reshape(shape).astype(dtype, copy=False) for (shape, dtype), x in parts]
+    arrays = [x.reshape(shape).astype(dtype) for (shape, dtype), x in parts]  # none keeps `total`
     return arrays, [beside for _, beside in known.values()]
 
 
-def same_on_all(found: dict[int, T], what: str = "arrays", show: Callable[[T], str] = str) -> T:
-    """What all ranks with data found, by rank; raises `InputError` where it differs."""
+def joined_arrays(
+    comm: Comm | None, find: Callable[[], np.ndarray | None], axis: int = 0
+) -> np.ndarray:
+    """The arrays find() of all ranks one after the other along an axis, in one all-reduce.
+
+    A rank without data has None; without a `comm`, there is this array alone. Raises `InputError`
+    where there is no array, and where other axes differ.
+    """
+    mine = list[np.ndarray]()
+
+    def layout() -> tuple[Shape, np.dtype] | None:
+        if (found := find()) is None:
+            return None
+        mine.append(np.moveaxis(found, axis, 0))
+        return mine[0].shape, mine[0].dtype
+
+    if comm is None:
+        if layout() is None:
+            raise InputError("there are no batches")
+        return np.moveaxis(mine[0], 0, axis)
+    every = agreed(comm, layout)
+    known = {rank: form for rank, form in enumerate(every) if form is not None}
+    rest = same_on_all({rank: shape[1:] for rank, (shape, _) in known.items()}, "other axes")
+    ends = np.cumsum([0, *(form[0][0] if form else 0 for form in every)])
+    whole = np.zeros((ends[-1], *rest), np.result_type(*(dtype for _, dtype in known.values())))
+    if mine:
+        whole[ends[comm.rank] : ends[comm.rank + 1]] = mine[0]
+    total = collective(comm.allreduce, whole.reshape(-1))
+    return np.moveaxis(total.reshape(whole.shape), 0, axis)
+
+
+def same_on_all(
+    found: dict[int, T], what: str = "arrays", name: str = "rank", show: Callable[[T], str] = str
+) -> T:
+    """What all ranks with data found, by number; raises `InputError` where it differs.
+
+    `name` is for parts of the data that are no ranks.
+    """
     if not found:
-        raise InputError("no rank has a batch")
+        raise InputError(f"no {name} has a batch")
     first, *others = found
-    for rank in others:
-        if found[rank] != found[first]:
-            one, other = show(found[first]), show(found[rank])
+    for k in others:
+        if found[k] != found[first]:
+            one, other = show(found[first]), show(found[k])
             raise InputError(
-                f"the {what} of rank {first} and of rank {rank} differ, {one} and {other}: what "
-                "ranks compose is of one shape, dtype and name on all of them"
+                f"the {what} of {name} {first} and of {name} {k} differ, {one} and {other}: what "
+                f"{name}s compose is of one shape, dtype and name on all of them"
             )
     return found[first]
 

@@ -1,51 +1,31 @@
 """Ranks: operators over the batches of all ranks, each of which linearises its own.
 
-`ranked` makes an `OverRanks`: the same operator on every rank, where all run the same script with
-data of their own. A product is one all-reduce, with n columns, m rows, K right-hand sides and s
-bytes per number:
-
-| | per product and rank | |
-|---|---|---|
-| arithmetic | a pass over this rank's batches | the slowest rank counts |
-| a sum, C v | s m K + s bytes into the all-reduce | s for a count of errors |
-| rows of all ranks, J v | s m K + s | every rank has all entries of J v |
-| their transpose, Jᵀ u | s n K + s | |
-
-Once, when it is made: shapes, names and numbers of samples. Data, model and point are never sent.
+`ranked` makes the same operator on every rank, where all run the same script with data of their
+own. A product is one all-reduce of the entries of its result, and of one number more, which counts
+errors; rows of all ranks are added too, as every rank has zeros in place of those of others. When
+it is made, ranks tell one another shapes, names and numbers of samples: never data or the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import accumulate, chain
-from math import prod
-from operator import methodcaller
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from operator import add
+from typing import Any, TypeVar, final
 
 import numpy as np
 
-from ...jacobians import Array, Jacobian, Op, lead
+from ...jacobians import Jacobian, Shape
 from ...jacobians.arguments import Count, Positive, validated
-from ...jacobians.arrays import host, rounded, wide
-from ...jacobians.errors import InputError, warn
-from ...jacobians.readings import is_kept, library_of
-from ...ops import numbers
+from ...jacobians.arrays import host, like, rounded, wide
+from ...jacobians.errors import warn
 from .batches import Batches, batches_of, samples
-from .comm import Comm, agreed, all_reduced, as_comm, same_on_all, tell_all
-from .stream import (
-    Make,
-    Outline,
-    OverData,
-    Reduction,
-    Size,
-    Stream,
-    compose_stream,
-    difference,
-    digest,
-    with_names,
-)
+from .comm import Comm, agreed, all_reduced, as_comm, same_on_all, sum_arrays, tell_all
+from .shares import Elsewhere, Reduction, Share, Size, compose, share_product
+from .stream import Make, digest
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @validated
@@ -79,143 +59,94 @@ def ranked(
     An error on one rank is raised on all of them, and names it. Raises the errors of `streamed`,
     and `InputError` where the shapes or names of two ranks differ, or where no rank has a batch.
     """
-    comm, stacked, own = as_comm(comm), reduction == "stack", list[Any]()
-
-    def share() -> tuple[str, Sequence[Outline], float, dict[str, str]]:
-        asked = f"reduction={reduction!r}, check={check}"
-        batches, sizes, C = batches_of(data, batch_size), list[float](), None
-        if not has_none(batches):
-            sizes = [size(batch) for batch in batches] if reduction == "mean" else sizes
-            C = compose_stream(Stream(make, batches, keep), reduction, None)
-        own.extend((C, sizes))
-        shared = getattr(make, "shared", {}) if check else {}
-        prints = {name: digest({name: host(x)}) for name, x in shared.items()}
-        return asked, C.outlines if C else (), sum(sizes), prints
-
-    options, outlines, counts, prints = zip(*agreed(comm, share), strict=True)
-    local, sizes = own
-    same_on_all(dict(enumerate(options)), "options")
-    starts = {rank: some[0] for rank, some in enumerate(outlines) if some}
-    alike = {rank: shared_outline(o, stacked) for rank, o in starts.items()}
-    first = same_on_all(alike, "operators", shown)
-    if reduction == "mean":
-        if not (total := sum(counts)):
-            raise InputError("the batches have no samples, and so no mean: take reduction='sum'")
-        local = local and local.weighed(tuple(n / total for n in sizes))
+    asked = f"reduction={reduction!r}, check={check}"
+    shares = on_ranks(comm, partial(Share, make, keep, size), data, batch_size, asked)
+    C = compose(shares, reduction, check)
     if check:
-        found = agreed(comm, lambda: local and difference(local))
-        for message in warnings_of(prints, found):
-            warn(message)
-    every = list(chain(*outlines)) if stacked else [first]
-    ends = list(accumulate((sum(o.shape[0] for o in some) for some in outlines), initial=0))
-    rows = slice(ends[comm.rank], ends[comm.rank + 1]) if stacked else None
-    return with_names(OverRanks(comm, local, every, rows), first.domain)
+        warn_of_others(shares.comm, getattr(make, "shared", {}))
+    return C
 
 
-def has_none(batches: Batches) -> bool:
-    """Whether there are no batches, from the first one where they are not counted."""
-    return next(iter(batches), None) is None if batches.count is None else not batches.count
-
-
-def warnings_of(prints: Sequence[dict[str, str]], found: list[str | None]) -> Iterator[str]:
-    """What is to be told on all ranks: shared inputs that differ, and products that do."""
-    other = [name for name, known in prints[0].items() if {p.get(name) for p in prints} != {known}]
+def warn_of_others(comm: Comm, shared: Mapping[str, Any]) -> None:
+    """A warning of inputs that all batches share, but that differ between ranks."""
+    prints = agreed(comm, lambda: {name: digest({name: x}) for name, x in shared.items()})
+    other = [repr(name) for name in shared if len({known.get(name) for known in prints}) > 1]
     if other:
-        yield (
-            f"{', '.join(map(repr, other))} differ between ranks, although all batches share them: "
-            "send those of one rank to the others"
-        )
-    yield from (f"rank {rank}: {text}" for rank, text in enumerate(found) if text)
+        warn(f"{', '.join(other)} differ between ranks, although all batches share them: send "
+             "those of one rank to the others")  # fmt: skip
 
 
-def shown(outline: Outline) -> str:
-    """An outline in an error: m×n, dtype, and the tensors of the columns."""
-    tensors = ", ".join(map(str, outline.domain or ())) or "no names"
-    return f"{outline.shape[0]}×{outline.shape[1]} {outline.dtype} ({tensors})"
+def on_ranks(
+    comm: Any, make: Callable[[Batches], T], data: Any, batch_size: int | None, asked: str = ""
+) -> Ranks[T]:
+    """make(batches) of the data of each rank; None on one without batches.
 
+    Raises `InputError` where ranks `asked` for different things.
+    """
+    comm, own = as_comm(comm), list[T]()
 
-def shared_outline(outline: Outline, stacked: bool) -> Outline:
-    """What the outlines of all ranks have in common."""
-    if not stacked:
-        return replace(outline, codomains=(), text="C")
-    return replace(outline, shape=(0, outline.shape[1]), codomains=(), text="J", symmetric=False)
+    def found() -> str:
+        batches = batches_of(data, batch_size)
+        if next(iter(batches), None) is not None:
+            own.append(make(batches))
+        return asked
+
+    same_on_all(dict(enumerate(agreed(comm, found))), "options")
+    return Ranks(comm, own[0] if own else None)
 
 
 @final
-class OverRanks(OverData):
-    """C = Σ_r C_r, or [C_1; C_2; …] with this rank's `rows`, for the `local` C_r of every rank r.
+class Ranks(Elsewhere[T]):
+    """The share of this rank, None without batches, where all ranks of `comm` have theirs."""
 
-    `local` is None on a rank without batches. A product, entered by all ranks with the same
-    vectors, is one all-reduce, and has the same bits on all of them.
-    """
+    name = "rank"
 
-    def __init__(
-        self, comm: Comm, local: Jacobian | None, outlines: Sequence[Outline], rows: slice | None,
-        *, transposed: bool = False,
-    ) -> None:  # fmt: skip
-        self.comm, self.local, self.rows = comm, local, rows
-        super().__init__(outlines, rows is not None, transposed=transposed)
+    def __init__(self, comm: Comm, share: T | None) -> None:
+        self.comm, self.share = comm, share
+        self.own, self.where = comm.rank, f"over {comm.size} ranks"
 
-    def _apply(self, op: Op, v: Array) -> Array:
-        if is_kept(v):
-            return library_of(v).by_numbers("ranks", partial(self._apply, numbers), v)
-        if op is not numbers:
-            raise InputError("a product over ranks cannot be written into a graph")
-        k = prod(lead(v, self.in_shape))
-        columns = np.reshape(v, (k, self.shape[1]))
+    def each(self, task: Callable[[T], R]) -> Ranks[R]:
+        return Ranks(self.comm, tell_all(self.comm, partial(self._done, task)))
 
-        def product(C: Jacobian) -> np.ndarray:
-            if not self.transposed:
-                return self._placed((k, self.shape[0]), C._flat_product(columns, (k,)))
-            part = columns if self.rows is None else columns[:, self.rows]
-            return np.asarray(C.T._flat_product(part, (k,)))
+    def ask(self, task: Callable[[T], R]) -> list[R | None]:
+        return agreed(self.comm, partial(self._done, task))
 
-        y = self._reduced(product, (k, self.shape[0]), np.result_type(self.dtype, v.dtype))
-        return y.reshape((*lead(v, self.in_shape), self.shape[0]))
+    def _done(self, task: Callable[[T], R]) -> R | None:
+        return None if self.share is None else task(self.share)
 
-    def _placed(self, shape: tuple[int, ...], found: np.ndarray, axis: int = -1) -> np.ndarray:
-        """The rows of this rank among the rows of all ranks, which are zero."""
-        if self.rows is None:
-            return found
-        every = np.zeros(shape, found.dtype)
-        every.swapaxes(axis, -1)[..., self.rows] = found.swapaxes(axis, -1)
-        return every
+    def summed(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Σ task(share, *arguments), whose arrays are added in one all-reduce, whatever their
+        number, and the rest of which is gathered; a share may have None.
+        """
+        mine: list[Any] = []
 
-    def _reduced(
-        self, find: Callable[[Jacobian], np.ndarray], shape: tuple[int, ...], dtype: np.dtype
-    ) -> np.ndarray:
-        """Σ over ranks of find(C_r), in one all-reduce."""
-        C = self.local
-        total = all_reduced(self.comm, lambda: None if C is None else find(C), shape, wide(dtype))
-        return rounded(total, dtype)
+        def found() -> tuple[list[np.ndarray], Any] | None:
+            sums = self._done(lambda share: task(share, *arguments))
+            if sums is None:
+                return None
+            arrays, rest = sums.apart()
+            mine.extend(arrays)
+            return [np.asarray(host(x)) for x in arrays], rest
 
-    def again(self, parts: Any = None, *, transposed: bool | None = None) -> OverData:
-        turned = self.transposed if transposed is None else transposed
-        local = self.local if parts is None else parts
-        return OverRanks(self.comm, local, self.outlines, self.rows, transposed=turned)
+        arrays, rests = sum_arrays(self.comm, found)
+        placed = [like(x, y) for x, y in zip(arrays, mine or arrays, strict=True)]
+        return reduce(add, rests).joined(placed)
 
-    def _dense(self, limit: int) -> np.ndarray:
-        shape = self.shape[::-1] if self.transposed else self.shape
+    def total(self, task: Callable[[T], np.ndarray], shape: Shape, dtype: np.dtype) -> np.ndarray:
+        found = all_reduced(self.comm, partial(self._done, task), shape, wide(dtype))
+        return rounded(found, dtype)
 
-        def dense(C: Jacobian) -> np.ndarray:
-            return self._placed(shape, C.toarray(limit=limit), 0)
+    def product(
+        self, v: np.ndarray, transposed: bool, ends: Sequence[int] | None, shape: Shape,
+        dtype: np.dtype,
+    ) -> np.ndarray:  # fmt: skip
+        rows = slice(None) if ends is None else slice(*ends[self.own :][:2])
 
-        found = self._reduced(dense, shape, self.dtype)
-        return found.T if self.transposed else found
+        def found(C: Any) -> np.ndarray:
+            if transposed or ends is None:
+                return share_product(C, v[:, rows] if transposed else v, transposed)
+            every = np.zeros(shape, dtype)  # the rows of other ranks
+            every[:, rows] = share_product(C, v, False)
+            return every
 
-    def _diagonal(self) -> np.ndarray:
-        if self.stacked:
-            return super()._diagonal()
-        return self._reduced(lambda C: C.diagonal(), (min(self.shape),), self.dtype)
-
-    @validated
-    def compile(
-        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
-    ) -> Jacobian:
-        """The same operator, with that of each rank compiled: see `OverBatches.compile`."""
-        compiled = methodcaller("compile", engine, products=products, memory=memory)
-        return self.again(tell_all(self.comm, lambda: self.local and compiled(self.local)))
-
-    def __repr__(self) -> str:
-        C = "[C_0; C_1; …]" if self.stacked else "Σ_r C_r"
-        return f"{C}{'ᵀ' if self.transposed else ''} over {self.comm.size} ranks"
+        return self.total(found, shape, dtype)

@@ -1,4 +1,4 @@
-"""Stream: operators over all batches of some data, one batch at a time, in this process.
+"""Stream: operators over batches, one batch at a time, in this process.
 
 `Stream` makes one operator at a time; `OverBatches` is their sum or their vertical stack.
 """
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import sha256
 from itertools import accumulate, chain, islice, zip_longest
-from typing import Any, Literal, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
-from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
-from ...jacobians.arguments import Count, Positive, validated
+from ...jacobians import Array, Jacobian, Op, lead, shape_of
+from ...jacobians.arguments import Count, validated
 from ...jacobians.arrays import buffer_of, host
-from ...jacobians.errors import InputError, warn
+from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.readings import Place
 from ...jacobians.threads import cached_property
 from ...ops import numbers
-from ..linear.symmetric import Symmetric
 from ..model.primal.inputs import Specs
-from ..model.primal.model import TensorSpec
-from .batches import Batch, Batches, as_batch, batches_of, is_data, samples
+from .batches import Batch, Batches, as_batch
 
 T = TypeVar("T")
+
+Weights = tuple[float, ...] | None
 
 Make = Callable[[Batch], Jacobian]
 """batch ↦ operator: `linearize`, `hessian`, … with all arguments but the batch bound."""
@@ -42,13 +42,16 @@ class Stream:
     """C_b = make(batch b) for b = 1, 2, …; the first operators are kept, up to `keep` bytes.
 
     Kept operators are made once, and if all are kept, the data is read once. `keep` counts the
-    arrays of the operators, shared arrays once, but not their plans.
+    arrays of the operators, shared arrays once, but not their plans. `first` is the number of the
+    first batch among all batches, for errors.
     """
 
     def __init__(
-        self, make: Make, batches: Batches, keep: int = 0, label: str = "pass over the data"
-    ) -> None:
-        self.make, self.batches, self.keep, self.label = make, batches, keep, label
+        self, make: Make, batches: Batches, keep: int = 0, first: int = 0,
+        label: str = "pass over the data",
+    ) -> None:  # fmt: skip
+        self.make, self.batches, self.keep = make, batches, keep
+        self.first, self.label = first, label
         self._kept: dict[int, Jacobian] = {}
         self._buffers: dict[int, int] = {}
         self._count: int | None = None
@@ -99,7 +102,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the operators that were kept."""
-        return {name: vars(self)[name] for name in ("make", "batches", "keep", "label")}
+        return {name: vars(self)[name] for name in ("make", "batches", "keep", "first", "label")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -120,24 +123,30 @@ class Outline:
 class OverData(Jacobian):
     """C = Σ_b w_b C_b, or [C_1; C_2; …] if `stacked`, between flat vectors.
 
-    `outlines` describe the parts of a stack, or the terms of a sum, at least the first one.
+    `outlines` describe the parts of a stack, or the terms of a sum, at least the first one; None
+    stands for a part without batches.
     """
 
     def __init__(
-        self, outlines: Sequence[Outline], stacked: bool, *, transposed: bool = False
+        self, outlines: Sequence[Outline | None], stacked: bool, *, transposed: bool = False
     ) -> None:
         self.outlines, self.stacked, self.transposed = outlines, stacked, transposed
-        self.ends = tuple(accumulate((o.shape[0] for o in outlines), initial=0))
-        m, n = outlines[0].shape
+        self.ends = tuple(accumulate((o.shape[0] if o else 0 for o in outlines), initial=0))
+        m, n = self.first.shape
         shape = (self.ends[-1] if stacked else m, n)[:: -1 if transposed else 1]
-        super().__init__(shape[:1], shape[1:], outlines[0].dtype)
+        super().__init__(shape[:1], shape[1:], self.first.dtype)
+
+    @property
+    def first(self) -> Outline:
+        """The outline of the first part."""
+        return next(filter(None, self.outlines))
 
     @abstractmethod
     def again(self, parts: Any = None, *, transposed: bool | None = None) -> OverData:
         """The same composition, of other `parts` of the same shapes, or `transposed`."""
 
     def _transpose(self) -> Jacobian:
-        alone = not self.stacked and self.outlines[0].symmetric
+        alone = not self.stacked and self.first.symmetric
         return self if alone else self.again(transposed=not self.transposed)
 
     @property
@@ -145,7 +154,7 @@ class OverData(Jacobian):
         """The tensors of the rows of each batch of a stack; the rows of a sum have no names."""
         if not self.stacked or self.transposed:
             return ((),)
-        return tuple(chain.from_iterable(o.codomains for o in self.outlines))
+        return tuple(chain.from_iterable(o.codomains for o in filter(None, self.outlines)))
 
 
 @final
@@ -156,7 +165,7 @@ class OverBatches(OverData):
     """
 
     def __init__(
-        self, stream: Stream, outlines: Sequence[Outline], stacked: bool,
+        self, stream: Stream, outlines: Sequence[Outline | None], stacked: bool,
         weights: tuple[float, ...] | None, place: Any, *, transposed: bool = False,
     ) -> None:  # fmt: skip
         self.stream, self.weights, self._whereabouts = stream, weights, place
@@ -182,10 +191,6 @@ class OverBatches(OverData):
             parts or self.stream, self.outlines, self.stacked, self.weights, self.place,
             transposed=self.transposed if transposed is None else transposed,
         )  # fmt: skip
-
-    def weighed(self, weights: tuple[float, ...]) -> OverBatches:
-        """Σ_b w_b C_b with other weights."""
-        return OverBatches(self.stream, self.outlines, False, weights, self.place)
 
     def _dense(self, limit: int) -> np.ndarray:
         if not self.stacked:
@@ -222,10 +227,10 @@ class OverBatches(OverData):
             seen = b + 1
             if b == expected:
                 raise other_count(expected, "more")
-            if not self.stacked and C.shape != self.outlines[0].shape:
+            if not self.stacked and C.shape != self.first.shape:
                 raise InputError(
-                    f"batch {b} has an operator of shape {C.shape}, but the first one of "
-                    f"{self.outlines[0].shape}: what cannot be added is stacked by "
+                    f"batch {self.stream.first + b} has an operator of shape {C.shape}, but the "
+                    f"first one of {self.first.shape}: what cannot be added is stacked by "
                     "reduction='stack'"
                 )
             return use(b, C.T if self.transposed else C)
@@ -244,7 +249,7 @@ class OverBatches(OverData):
         """
         old = self.stream
         make = partial(compiled_one, old.make, engine, products, memory)
-        return self.again(Stream(make, old.batches, old.keep))
+        return self.again(Stream(make, old.batches, old.keep, old.first))
 
     def arrays(self) -> Iterator[Array]:
         for C in self.stream.kept:
@@ -255,7 +260,7 @@ class OverBatches(OverData):
         if self.stacked:
             return f"[J_1; …; J_{len(self.outlines)}]{turned}"
         w = "" if self.weights is None else "w_b "
-        return f"Σ_b {w}C_b{turned} with C_1 = {self.outlines[0].text}"
+        return f"Σ_b {w}C_b{turned} with C_1 = {self.first.text}"
 
 
 def other_count(expected: Any, found: Any) -> InputError:
@@ -287,103 +292,14 @@ def compiled_one(
     return make(batch).compile(engine, products=products, memory=memory)
 
 
-def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
-    """J with its rows sorted by tensor, and these tensors over all batches.
-
-    The rows of a stack are sorted by batch. If an operator has no names, or its names differ
-    between batches, J is returned unchanged, with None.
-    """
-    batches = codomains_of(J)
-    names = {tuple(spec.name for spec in specs) for specs in batches}
-    if len(names) != 1 or names == {()}:
-        return J, None
-    tensors = tuple(zip(*batches, strict=True))
-    sizes = np.array([[size(shape_of(spec)) for spec in specs] for specs in batches])
-    if 1 not in sizes.shape:  # all rows of the first tensor, then of the second, …
-        owners = np.tile(np.arange(sizes.shape[1]), len(sizes)).repeat(sizes.ravel())
-        J = Take(np.argsort(owners, kind="stable"), 0, J.out_shape, J.dtype) @ J
-    return J, tuple(map(join_batches, tensors))
-
-
 def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
     """The tensors of the rows, batch by batch; empty if they have no names."""
     own: Any = getattr(J, "codomain", None) or ()
     return getattr(J, "codomains", (own,))
 
 
-def join_batches(specs: Specs) -> TensorSpec:
-    """One tensor over all batches, joined along its first axis; flat if the other axes differ.
-
-    >>> z = TensorSpec("z", (3, 2), np.dtype(float))
-    >>> print(join_batches((z, z._replace(shape=(1, 2)))))
-    z float64[4,2]
-    >>> print(join_batches((z, z._replace(shape=(3, 5)))))
-    z float64[21]
-    """
-    if len(specs) == 1:
-        return specs[0]
-    shapes = [shape_of(spec) for spec in specs]
-    alike = all(shapes) and len({shape[1:] for shape in shapes}) == 1
-    counts = [shape[0] for shape in shapes] if alike else map(size, shapes)
-    return specs[0]._replace(shape=(sum(counts), *(shapes[0][1:] if alike else ())))
-
-
-Reduction = Literal["sum", "mean", "stack"]
-
-Size = Callable[[Batch], float]
-
-Weights = tuple[float, ...] | None
-
-
-@validated
-def streamed(
-    make: Make,
-    data: Any,
-    *,
-    reduction: Reduction,
-    batch_size: Positive | None = None,
-    keep: Count = 0,
-    size: Size = samples,
-    check: bool = True,
-) -> Jacobian:
-    """C = Σ_b w_b C_b with C_b = make(batch b), or [C_1; C_2; …]: an operator over all batches.
-
-    | `reduction` | C | correct if |
-    |---|---|---|
-    | `"sum"` | Σ_b C_b | C_b is a sum over the samples of the batch |
-    | `"mean"` | Σ_b (n_b / N) C_b, N = Σ_b n_b | C_b is a mean over the n_b samples of the batch |
-    | `"stack"` | [C_1; C_2; …] | C_b has rows of its own: ∂outputs/∂weights |
-
-    So `reduction` states how `make` reduces, and the result reduces all data in the same way.
-
-    `data` is one batch (a dict, which gives make(batch) itself), a list of batches, a function that
-    returns an iterator over them (such as a generator function), an iterable that can be read again
-    (such as a data loader), or, split into blocks of `batch_size` rows, a dict of arrays, which may
-    be memory-mapped, or the path of an `.npz` file written by `numpy.savez`.
-
-    Every product is a pass over the data in which at most one batch is linearised at a time;
-    operators within `keep` bytes are kept for the next product. `size(batch)` is the number of
-    samples in a batch, by default the length of the first axis. With `check`, two products are
-    compared, and an `OnnxJacWarning` says if they differ, and why.
-
-    Shapes: C has the shape of the C_b, or with `"stack"` the sum of their rows by their common
-    columns; an array of the data is (N, ...). Raises `InputError` for data that cannot be read
-    again or has no common number of samples, for an unknown `reduction`, and where the shapes of
-    two C_b differ; errors of `make` are passed on.
-    """
-    if not is_data(data, batch_size):
-        return make(data)
-    batches = batches_of(data, batch_size)
-    weights = batch_weights(batches, reduction, size)
-    C = compose_stream(Stream(make, batches, keep), reduction, weights)
-    if check and (message := difference(C)):
-        warn(message)
-    return with_names(C, C.outlines[0].domain)
-
-
-def compose_stream(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
+def over_batches(stream: Stream, stacked: bool, weights: Weights) -> OverBatches:
     """The operator over all batches, without names; for a stack, a first pass finds the heights."""
-    stacked = reduction == "stack"
     seen = stream.each(lambda _, C: (outline_of(C), C.place))
     found = list(seen if stacked else islice(seen, 1))
     if not found:
@@ -393,21 +309,6 @@ def compose_stream(stream: Stream, reduction: str, weights: Weights) -> OverBatc
         widths = [outline.shape[1] for outline in outlines]
         raise InputError(f"operators of so many columns cannot be stacked: {widths}")
     return OverBatches(stream, outlines, stacked, weights, found[0][1])
-
-
-def batch_weights(batches: Batches, reduction: str, size: Size) -> Weights:
-    """n_b / N for every batch, or None for unit weights."""
-    if reduction != "mean":
-        return None
-    sizes = [size(batch) for batch in batches]
-    if sizes and not (total := sum(sizes)):
-        raise InputError("the batches have no samples, and so no mean: take reduction='sum'")
-    return tuple(n / total for n in sizes)
-
-
-def with_names(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:
-    """The operator with the names of its tensors, if it is symmetric and has names."""
-    return Symmetric(C, domain) if domain is not None and C.T is C else C
 
 
 def difference(C: OverBatches) -> str | None:
@@ -449,8 +350,7 @@ class Marked(Batches):
     def __iter__(self) -> Iterator[Batch]:
         self.marks, found = [], sha256()
         for batch in self.whole:
-            on_host = {name: host(x) for name, x in as_batch(batch).items()}
-            found.update(digest(on_host).encode())
+            found.update(digest(as_batch(batch)).encode())
             self.marks.append(found.digest())
             yield batch
 
@@ -468,7 +368,7 @@ def digest(batch: Batch) -> str:
     """A fingerprint of the contents of a batch."""
     found = sha256()
     for name, value in sorted(batch.items()):
-        array = np.ascontiguousarray(value)
+        array = np.ascontiguousarray(host(value))
         found.update(f"{name} {array.dtype} {array.shape} ".encode())
         found.update(array.tobytes())
     return found.hexdigest()

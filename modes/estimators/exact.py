@@ -40,6 +40,7 @@ from ...jacobians.lapack import SlogDet, hermitian, max_abs, of_matrix, of_value
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
+from ..curvature.sharded import ShardedFactors
 from ..linear.elimination.cost import seconds
 from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
@@ -289,7 +290,7 @@ def is_large(operator: Jacobian) -> bool:
 
 
 @spectrum.register
-def _(operator: KroneckerFactored, kind: Kind) -> np.ndarray | None:
+def _(operator: KroneckerFactored | ShardedFactors, kind: Kind) -> np.ndarray | None:
     """λ ≥ 0, which are singular values as well; None if the uses of a tensor overlap."""
     return operator.eigenvalues() if operator.tiled else None
 
@@ -314,7 +315,7 @@ def gram_diagonal(operator: Any) -> Array | None:
 
 
 @gram_diagonal.register
-def _(operator: KroneckerFactored) -> Array | None:
+def _(operator: KroneckerFactored | ShardedFactors) -> Array | None:
     """diag(Q Λ² Qᵀ)."""
     return operator.function(lambda values: values**2)._diagonal() if operator.tiled else None
 
@@ -354,20 +355,20 @@ def _(J: Jacobian) -> SlogDet:
 
 
 @determinant.register
-def _(operator: KroneckerFactored) -> SlogDet | None:
+def _(operator: KroneckerFactored | ShardedFactors) -> SlogDet | None:
     return of_spectrum(operator, operator.eigenvalues()) if operator.tiled else None
 
 
 def of_spectrum(A: Jacobian, values: np.ndarray) -> SlogDet:
     """sign, log |Π λ| of all eigenvalues of A; warns where rounding moves it."""
     K = (undamped(A) or (A,))[0] if isinstance(A, Sum) else A
-    if isinstance(K, KroneckerFactored) and K.tiled:
+    if isinstance(K, KroneckerFactored | ShardedFactors) and K.tiled:
         return of_values(A, values, K.eigenvalue_errors())
     return of_values(A, values, max_abs(values))
 
 
 @shifted_inverse.register
-def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
+def _(operator: KroneckerFactored | ShardedFactors, shift: float) -> Jacobian | None:
     return operator.inverse(shift) if shift >= 0 and operator.tiled else None
 
 

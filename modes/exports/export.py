@@ -10,7 +10,7 @@ from typing import Any, Literal
 import onnx
 import onnx_ir as ir
 
-from ...jacobians.arguments import Natural, validated
+from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError, not_allowed, warn
 from ...ops.graphs import every, nested_graphs
 from ..linear.derivatives.record import has_tangent, roundings, unjoined, warn_roundings, warn_zeros
@@ -43,14 +43,17 @@ from ..recording.derive import (
     vjp_graph,
 )
 from ..recording.guarded import guarded, trace_guarded
+from ..taylor.lines import Coordinate, coordinates
+from ..taylor.record import derivative_graph, jet_graph, laplacian_graph
 from ..training.step import training_step
 from .entries import sparse_jacobian_graph
 from .mapped import map_over
+from .opset import at_opset
 from .together import as_functions
 
 Mode = Literal[
     "value", "jvp", "vjp", "grad", "hvp", "gauss_newton", "jacobian", "sparse_jacobian", "hessian",
-    "training_step",
+    "jet", "laplacian", "derivative", "training_step",
 ]  # fmt: skip
 
 MODES: dict[str, Callable[..., Trace]] = {
@@ -63,7 +66,11 @@ MODES: dict[str, Callable[..., Trace]] = {
     "jacobian": jacobian_graph,
     "sparse_jacobian": sparse_jacobian_graph,
     "hessian": hessian_graph,
+    "jet": jet_graph,
+    "laplacian": laplacian_graph,
+    "derivative": derivative_graph,
 }
+JET, DERIVATIVE = "jet", "derivative"
 STEP = "training_step"
 SCALAR = ("grad", "hvp", "gauss_newton", "hessian")
 PRODUCTS = ("jvp", "vjp", "hvp", "gauss_newton")
@@ -83,6 +90,8 @@ def export(
     vmap: NamesOrNone = None,
     engine: str | None = None,
     straight_through: bool = False,
+    order: Positive | None = None,
+    opset: Natural | None = None,
 ) -> onnx.ModelProto:
     """A derivative of the model, recorded at the point `inputs`, as an ONNX model.
 
@@ -97,6 +106,9 @@ def export(
     | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
     | `"sparse_jacobian"` | | each `of`, `jacobian_values`, `jacobian_rows`, `jacobian_columns` |
     | `"hessian"` | | the scalar `of`, `{of}_hessian` = H, dense |
+    | `"jet"` | `{wrt}_series` = x⁽¹⁾ … x⁽ᴷ⁾ | each `of`, `{of}_series` = y⁽¹⁾ … y⁽ᴷ⁾ |
+    | `"laplacian"` | | each `of`, `{of}_laplacian` = Σ ∂²of/∂xᵢ² |
+    | `"derivative"` | | each `of`, `{of}_xxy` = ∂³of/∂x∂x∂y for each of `wrt` |
     | `"training_step"` | the state | the outputs, the new state |
 
     G = Jᵀ (∂²of/∂at²) J with J = ∂at/∂wrt, as for `gauss_newton`. H is one matrix, (n, n), and the
@@ -104,6 +116,11 @@ def export(
     the order of `of` and `wrt`. The nonzeros of the sparse J are those that some point may have,
     row by row; the metadata entry `onnxjac.sparse` gives the shape, the rows and the columns as
     JSON. All sizes are fixed there.
+
+    Series are stacked on a first axis, as many as `order`: see `jet`. A Laplacian is over the
+    entries of a sample: see `laplacian`. For a derivative, `wrt` is a string of one-letter names,
+    such as `"xxy"`, or a list of these, for several derivatives; `("time", "x[0]")` in the list is
+    a derivative by longer names, or by entries of a sample.
 
     `tangents` asks for several tangents or cotangents at once, on a new first axis of these inputs
     and of their products: K of them, or a free number of this name. `vmap` names inputs that get a
@@ -132,6 +149,9 @@ def export(
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `order`: of `"jet"`, the highest derivative.
+    - `opset`: of the result: 13 or above, for a runtime that knows no newer one, such as the opset
+      of the model's file. By default it is the lowest from 21 on that the model's operators have.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
@@ -156,7 +176,8 @@ def export(
     (*of, *wrt). Weights keep their names; other names become valid C identifiers.
 
     Raises `InputError` for an unknown mode or name, for a gradient of several numbers, for a tensor
-    that is not floating, for an option that the mode does not have, and for a binding of a training
+    that is not floating, for an option that the mode does not have, for an opset without the
+    operators of the result, and for a binding of a training
     model that does not fit; `UnsupportedOp` for an operator without a rule.
     """
     modes = modes_of(mode)
@@ -164,8 +185,11 @@ def export(
         if len(modes) > 1 or (of, wrt, at, tangents, vmap) != (None,) * 5:
             raise InputError(f"mode={STEP!r} takes the model and inputs= alone: the training model "
                              "says what is differentiated")  # fmt: skip
-        return training_step(model, inputs)
-    check_options(modes, at, tangents)
+        step = training_step(model, inputs)
+        return step if opset is None else at_opset(step, opset)
+    check_options(modes, at, tangents, order)
+    wanted = derivatives_by_name(modes, wrt)
+    wrt = [*dict.fromkeys(n for powers in wanted.values() for n, _ in powers)] if wanted else wrt
     model = as_model(model, of, at, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
@@ -184,6 +208,7 @@ def export(
         more: dict[str, Any] = {"at": middle} if kind == GAUSS_NEWTON else {}
         if tangents is not None and kind in PRODUCTS:
             more["count"] = tangents
+        more |= {"order": order} if kind == JET else {"wanted": wanted} if wanted else {}
         make = partial(MODES[kind], model, of=of_names, wrt=wrt_names, engine=engine, **more)
         t, symbols = trace_guarded(model, point, make)
         warn_of_cuts(t, of_names)
@@ -191,7 +216,8 @@ def export(
         if mapped:
             map_points(recorded, model, mapped)
         rename(recorded.graph)
-        made[kind] = proto_of(recorded)
+        proto = proto_of(recorded)
+        made[kind] = proto if opset is None else at_opset(proto, opset)
     return made[modes[0]] if len(modes) == 1 else as_functions(made, model.initializers)
 
 
@@ -227,8 +253,24 @@ def map_points(recorded: ir.Model, model: Model, names: Names) -> None:
     map_over(graph, {*names, *new - {*graph.initializers}})
 
 
-def check_options(modes: Collection[str], at: str | None, tangents: int | str | None) -> None:
+def derivatives_by_name(modes: Names, wrt: Any) -> dict[str, Mapping[Coordinate, int]]:
+    """The derivatives that `wrt` names, each with what it is by."""
+    if DERIVATIVE not in modes:
+        return {}
+    if len(modes) > 1 or not wrt:
+        raise InputError(f"mode={DERIVATIVE!r} stands alone, and needs wrt=: 'xx', or ['t', 'xx']")
+    named = [wrt] if isinstance(wrt, str) else wrt
+    return {re.sub(r"\W+", "_", "_".join([text] if isinstance(text, str) else text)).strip("_"):
+            coordinates(text) for text in named}  # fmt: skip
+
+
+def check_options(
+    modes: Collection[str], at: str | None, tangents: int | str | None, order: int | None
+) -> None:
     """Raises `InputError` for an option that none of the modes has."""
+    if (order is None) == (JET in modes):
+        raise InputError(f"order={order} goes with mode={JET!r}, which needs it, not with "
+                         f"{quoted(modes)}")  # fmt: skip
     if at is not None and GAUSS_NEWTON not in modes:
         raise InputError(f"at={at!r} goes with mode={GAUSS_NEWTON!r}, not with {quoted(modes)}")
     if tangents is not None and {*PRODUCTS}.isdisjoint(modes):

@@ -10,6 +10,9 @@ from onnx import helper
 MODES = "onnxjac.modes"
 """The domain of the functions, each of the name of its mode."""
 
+FUNCTIONS = 8
+"""The version of the file format that has functions."""
+
 
 def as_functions(made: Mapping[str, onnx.ModelProto], shared: Container[str]) -> onnx.ModelProto:
     """(all inputs) ↦ (all outputs), from one call of a function for each model.
@@ -37,8 +40,9 @@ def as_functions(made: Mapping[str, onnx.ModelProto], shared: Container[str]) ->
         calls, "_".join(made), [*inputs.values()], [*outputs.values()], [*weights.values()]
     )
     opsets = [*first.opset_import, helper.make_opsetid(MODES, 1)]
+    version = max(first.ir_version, FUNCTIONS)
     whole = helper.make_model(graph, opset_imports=opsets, functions=functions,
-                              ir_version=first.ir_version, producer_name="onnxjac")  # fmt: skip
+                              ir_version=version, producer_name="onnxjac")  # fmt: skip
     entries = dict[str, dict[str, None]]()
     for proto in made.values():
         for entry in proto.metadata_props:

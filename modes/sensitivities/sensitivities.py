@@ -18,6 +18,7 @@ from ..curvature.kfac import kfac
 from ..curvature.over_data import stated_reduction
 from ..curvature.reductions import Reduction
 from ..data.batches import batches_of
+from ..data.comm import as_comm
 from ..linear.symmetric import Curvature
 from ..model.markup import Page
 from ..model.primal.inputs import Names, name_of
@@ -190,7 +191,7 @@ class Sensitivities(Shown):
             raise InputError(f"no weight is one of a {', '.join(sorted(MATRICES))} alone: name "
                              "some by wrt=")  # fmt: skip
         K = kfac(f.model, f.batches, at=f.at, wrt=names, fisher_type="forward-only",
-                 engine=f.engine)  # fmt: skip
+                 engine=f.engine, comm=f.comm)  # fmt: skip
         return {name + f"[{k}]" * (len(uses) > 1): 2 * host(use.left.squeeze(0) if
                 len(use.left) == 1 else use.left)
                 for name, uses in K.factors.items() for k, use in enumerate(uses)}  # fmt: skip
@@ -252,7 +253,7 @@ def sensitivities(
     model: ModelLike, data: Any, *, of: str | None = None, at: str | None = None, wrt: Names = None,
     bits: Sequence[int] = (8, 6, 4, 3, 2), per_channel: bool = False,
     curvature: Any = "gauss_newton", reduction: Reduction = "mean",
-    batch_size: Positive | None = None, engine: str | None = None,
+    batch_size: Positive | None = None, engine: str | None = None, comm: Any = None,
 ) -> Sensitivities:  # fmt: skip
     """⟨g, Δ⟩ + ½ Δᵀ C Δ for each weight W and width: what rounding W costs in the loss.
 
@@ -282,6 +283,8 @@ def sensitivities(
     - `batch_size`: the rows of a batch.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
+    - `comm`: a communicator of ranks that all call this, each with data of its own: see `ranked`.
+      All of them call what reads the data later: `measured`, `scores` and `hessians`.
 
     Shapes: a number for each weight and width, in the units of the loss. Raises `InputError` for a
     model without a scalar loss or floating weights, and for a width that is none; `UnsupportedOp`
@@ -306,8 +309,10 @@ def sensitivities(
     axes = {name: channel_axis(met[name], W.ndim) if per_channel else None
             for name, W in weights.items()}  # fmt: skip
     batches = batches_of(data, batch_size)
-    stated_reduction(reduction if batches.count != 1 else None, model, of=loss, wrt=[*weights])
-    f = WeighedLoss(model, loss, at, weights, axes, widths, batches, reduction, curvature, engine)
+    one = comm is None and batches.count == 1
+    stated_reduction(None if one else reduction, model, of=loss, wrt=[*weights])
+    f = WeighedLoss(model, loss, at, weights, axes, widths, batches, reduction, curvature, engine,
+                    None if comm is None else as_comm(comm))  # fmt: skip
     rows = []
     for (name, W), second in zip(weights.items(), f.forms(), strict=True):
         D, operator = f.deltas(name), ", ".join(operators_met(met[name]))

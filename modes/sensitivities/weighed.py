@@ -18,6 +18,7 @@ from ..curvature.kfac import ekfac, kfac
 from ..curvature.over_data import fisher, gauss_newton, hessian, loss_divisor, value_and_grad
 from ..curvature.reductions import Reduction
 from ..data.batches import Batch, Batches, as_batch
+from ..data.comm import Comm, sum_arrays
 from ..linear.symmetric import Curvature
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs, hosted
@@ -36,7 +37,8 @@ CURVATURES: dict[str, Callable[..., Curvature]] = FACTORED | {
 class WeighedLoss:
     """The loss `of` over `batches` and its derivatives by `weights`, which are rounded to `bits`.
 
-    `axes` are the axes of their channels, None for one scale.
+    `axes` are the axes of their channels, None for one scale. With `comm`, the batches of all ranks
+    count, and all of them enter each function of the data.
     """
 
     model: Model
@@ -49,6 +51,7 @@ class WeighedLoss:
     reduction: Reduction
     curvature: str | Curvature
     engine: str | None
+    comm: Comm | None = None
 
     def rounded(self, name: str, bits: int) -> np.ndarray:
         """A weight on the grid of a width."""
@@ -61,19 +64,33 @@ class WeighedLoss:
 
     def average(self, what: str, find: Callable[[Batch], np.ndarray]) -> np.ndarray:
         """Σ w find(batch) over the data, or this by Σ w for a mean, with w what it divides by."""
-        total, whole, mean = np.zeros(()), 0.0, self.reduction == "mean"
+        if self.comm is None:
+            total, whole = self._sums(what, find)
+        else:
+            def found() -> tuple[list[np.ndarray], float] | None:
+                total, whole = self._sums(what, find)
+                return ([total], whole) if whole else None
+
+            (total,), parts = sum_arrays(self.comm, found)
+            whole = sum(parts)
+        if not whole:
+            raise InputError("the data has no samples, and so no loss")
+        return total / whole if self.reduction == "mean" else total
+
+    def _sums(self, what: str, find: Callable[[Batch], np.ndarray]) -> tuple[np.ndarray, float]:
+        """Σ w find(batch) and Σ w over the batches of this process."""
+        total, whole = np.zeros(()), 0.0
+        weighs = self.reduction == "mean" and (self.batches.count != 1 or self.comm is not None)
         with counting(what, "batches", self.batches.count) as tick:
             for given in self.batches:
                 batch, w = hosted(as_batch(given)), 1.0
-                if mean and self.batches.count != 1:
+                if weighs:
                     w = loss_divisor(self.model, batch, {}, of=self.of, at=self.at,
                                      wrt=[*self.weights], engine=self.engine)  # fmt: skip
                 if w:  # else S / D is 0 / 0
                     total, whole = total + w * find(batch), whole + w
                 tick(1)
-        if not whole:
-            raise InputError("the data has no samples, and so no loss")
-        return total / whole if mean else total
+        return total, whole
 
     def over_data(self, find: Callable[[Curvature], np.ndarray]) -> np.ndarray:
         """find(C) for the curvature C of all data, in which find is linear."""
@@ -85,7 +102,7 @@ class WeighedLoss:
         known = C in ("fisher", *FACTORED)
         given |= {"reduction": self.reduction} if known else {"of": self.of}
         if C in FACTORED:
-            return find(FACTORED[C](self.model, self.batches, **given))
+            return find(FACTORED[C](self.model, self.batches, comm=self.comm, **given))
 
         def of_batch(batch: Batch) -> np.ndarray:
             made[:] = [made[0].relinearize(batch) if made

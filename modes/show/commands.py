@@ -619,6 +619,9 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
                             "free number"},
      "--vmap": {"nargs": "+", "metavar": "NAME",
                 "help": "inputs that get a new first axis, for many points at once"},
+     "--order": {"type": int, "metavar": "K", "help": "of jet: the highest derivative"},
+     "--opset": {"type": int, "metavar": "N",
+                 "help": "of the result, for a runtime that knows no newer one (21)"},
      "--guards": {"action": "store_true",
                   "help": "list where the result is right: conditions on sizes and numbers"}},
     ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
@@ -635,7 +638,8 @@ def run_export(args: Namespace, out: Output) -> str:
     at = model_at_point(args)
     modes = args.mode if len(args.mode) > 1 else args.mode[0]
     made = export(at.model, modes, at.point, of=args.of, wrt=at.wrt, at=args.at,
-                  tangents=args.tangents, vmap=args.vmap, engine=args.engine)  # fmt: skip
+                  tangents=args.tangents, vmap=args.vmap, engine=args.engine,
+                  order=args.order, opset=args.opset)  # fmt: skip
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
     ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)

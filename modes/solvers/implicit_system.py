@@ -7,6 +7,7 @@ solution of linear systems with M − c J. A singular M makes the equation diffe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -53,28 +54,13 @@ class ImplicitSystem:
         self.problem, self.size = problem, len(problem.x0)
         self.nfev = self.njev = self.nlu = self.products = 0
         self.by_time: Linearization | None = None
-        solver = self._chosen(preconditioner) if solver == "auto" else solver
-        if preconditioner is not None and solver != "krylov":
-            raise InputError(f"linear_solver={solver!r} factorises: a preconditioner is for "
-                             "linear_solver='krylov'")  # fmt: skip
-        self.solver = solver
+        first = partial(problem.linearized, problem.x0)
+        self.solver = solver = chosen_solver(solver, preconditioner, self.size, first)
         self.kept = None if preconditioner is None else Reused(preconditioner)
         self.identity = mass is None
         rng = np.random.default_rng(0)
         self.probe = rng.choice([-1.0, 1.0], self.size) * rng.uniform(0.5, 1.5, self.size)
         self.mass = self._in_form(mass_operator(mass, self.size))
-
-    def _chosen(self, preconditioner: Preconditioner | None) -> LinearSolver:
-        """Dense for a small or full Jacobian, sparse for others, Krylov where no matrix fits."""
-        if preconditioner is not None:
-            return "krylov"
-        if self.size <= DENSE_STATES:
-            return "dense"
-        try:
-            entries = sparse(self.problem.linearized(self.problem.x0)).nnz
-        except LimitError:
-            return "krylov"
-        return "sparse" if 8 * entries <= self.size**2 else "dense"
 
     def _in_form(self, A: Jacobian) -> Any:
         """A matrix or an operator, as the solver of linear systems takes it."""
@@ -142,6 +128,27 @@ class ImplicitSystem:
             return scale * x
 
         return solve
+
+
+def chosen_solver(
+    asked: LinearSolver, preconditioner: Preconditioner | None, size: int,
+    jacobian: Callable[[], Jacobian],
+) -> LinearSolver:  # fmt: skip
+    """The solver asked for; for "auto" dense for a small or full Jacobian, sparse for others, and
+    Krylov where no matrix fits, or with a preconditioner.
+    """
+    if preconditioner is not None and asked not in ("auto", "krylov"):
+        raise InputError(f"linear_solver={asked!r} factorises: a preconditioner is for "
+                         "linear_solver='krylov'")  # fmt: skip
+    if asked != "auto" or preconditioner is not None:
+        return "krylov" if asked == "auto" else asked
+    if size <= DENSE_STATES:
+        return "dense"
+    try:
+        entries = sparse(jacobian()).nnz
+    except LimitError:
+        return "krylov"
+    return "sparse" if 8 * entries <= size**2 else "dense"
 
 
 def mass_operator(mass: Any, n: int) -> Jacobian:

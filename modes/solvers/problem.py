@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian, Shape, common, dtype_of, hooks, shape_of, size
 from ...jacobians.arguments import validated
-from ...jacobians.arrays import as_array, like, reading_of
+from ...jacobians.arrays import as_array, host, like, reading_of
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError, optional
 from ...jacobians.readings import is_kept, module_of
@@ -20,7 +20,7 @@ from ...ops.registry import version
 from ..curvature import over_data
 from ..curvature.over_data import value_and_grad
 from ..data.batches import as_batch, batches_of, is_data
-from ..data.comm import agreed, as_comm, tell_all
+from ..data.comm import Comm, agreed, as_comm, joined_arrays, same_on_all, sum_arrays
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian
 from ..interop import casadi
@@ -114,7 +114,7 @@ class Problem(Generic[Given]):
 
     With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
     data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches. With
-    `comm` in it, all batches of all ranks count, and each rank has at least one.
+    `comm` in it, all batches of all ranks count; x0 is that of the first rank with a batch.
     """
 
     def __init__(
@@ -136,14 +136,14 @@ class Problem(Generic[Given]):
         several = over_ranks or (over is not None and is_data(inputs, over.get("batch_size")))
         if not several and self.over.get("shared") and isinstance(inputs, Mapping):
             inputs = {**self.over["shared"], **inputs}
-        elif several:
-            inputs = tell_all(self.comm, self._first)
-        self.several = several
-        self.model = model
-        self.inputs = tell_all(self.comm, lambda: check_inputs(model, inputs, engine=engine))
+        self.several, self.model = several, model
         self.engine, self.form, self.t = engine, form, t
+        self.inputs, self.start, self.count = dict[str, Any](), dict[str, Any](), 0
+        if self.comm is None:
+            self._begin(self._first() if several else inputs)
+        else:
+            self._begin_together(self.comm)
         time_of(model, self.inputs, t)
-        self.start = evaluate(model, self.inputs, self.wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
         self.shapes: dict[str, Shape] = {}
@@ -151,22 +151,48 @@ class Problem(Generic[Given]):
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
-        count = tell_all(self.comm, self._size_of_one) if several else len(self.values(self.x0))
-        self.scalar = len(self.of) == 1 and count == 1
+        if not several:
+            self.count = len(self.values(self.x0))
+        self.scalar = len(self.of) == 1 and self.count == 1
         if t is not None:
             self.ode(time_of(model, self.inputs, t), self.x0)
 
-    def _first(self) -> dict[str, Any]:
-        """The inputs of the first batch."""
+    def _first(self) -> dict[str, Any] | None:
+        """The inputs of the first batch; None without batches, which only a rank may be."""
         batch = next(iter(batches_of(self.data, self.over["batch_size"])), None)
-        if batch is None:
+        if batch is None and self.comm is None:
             raise InputError("there are no batches")
-        return {**self.over["shared"], **as_batch(batch)}
+        return None if batch is None else {**self.over["shared"], **as_batch(batch)}
 
-    def _size_of_one(self) -> int:
-        """The number of entries of the first tensor of `of` at the first batch."""
-        found = evaluate(self.model, self.inputs, self.of, engine=self.engine)
-        return size(shape_of(found[self.of[0]]))
+    def _begin(self, inputs: Any) -> None:
+        """Take the start x0 from these inputs, and, over data, the size of f from a batch."""
+        self.inputs = check_inputs(self.model, inputs, engine=self.engine)
+        self.start = evaluate(self.model, self.inputs, self.wrt, engine=self.engine)
+        if self.several:
+            found = evaluate(self.model, self.inputs, self.of, engine=self.engine)
+            self.count = size(shape_of(found[self.of[0]]))
+
+    def _begin_together(self, comm: Comm) -> None:
+        """Take the start of the first rank that has a batch: it is the same on all ranks."""
+
+        def begun() -> bool:
+            inputs = self._first()
+            if inputs is not None:
+                self._begin(inputs)
+            return inputs is not None
+
+        chosen = [rank for rank, has in enumerate(agreed(comm, begun)) if has][:1]
+        own = {**self.over["shared"], **self.start}
+
+        def start() -> tuple[list[np.ndarray], int] | None:
+            arrays = [np.asarray(host(x)) for x in self.start.values()]
+            return (arrays, self.count) if [comm.rank] == chosen else None
+
+        arrays, (self.count,) = sum_arrays(comm, start)
+        named = zip(self.wrt, arrays, strict=True)
+        self.start = {name: like(x, own[name]) if name in own else x for name, x in named}
+        kinds = agreed(comm, lambda: [type(x).__name__ for x in self.start.values()])
+        same_on_all(dict(enumerate(kinds)), "arrays of wrt")
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt`, `tensors` by name, as one vector."""
@@ -297,16 +323,16 @@ class Problem(Generic[Given]):
             return np.reshape(self.slopes(x)[0], 1)
         shared, size = self.at(x)["shared"], self.over["batch_size"]
 
-        def rows() -> np.ndarray:
-            parts = []
+        def rows() -> np.ndarray | None:
+            parts: list[Any] = []
             for batch in batches_of(self.data, size):
                 given = {**shared, **batch}
                 point = check_inputs(self.model, given, keep=False, engine=self.engine)
                 found = evaluate(self.model, point, self.of, engine=self.engine)
-                parts += [found[name].reshape(-1) for name in self.of]
-            return np.concatenate(parts)
+                parts += [host(found[name]).reshape(-1) for name in self.of]
+            return np.concatenate(parts) if parts else None
 
-        return rows() if self.comm is None else np.concatenate(agreed(self.comm, rows))
+        return joined_arrays(self.comm, rows)
 
     def _values(self, x: np.ndarray, *time: float) -> np.ndarray:
         if not time and (slopes := self.slopes.known(x)):

@@ -103,12 +103,17 @@ def newton_krylov(
     choice 2.
     """
     problem = Problem[Any](model, inputs, of, wrt, engine)
-    F, x = problem.values(problem.x0), problem.x0
-    if len(F) != len(x):
-        raise InputError(f"{len(F)} equations for {len(x)} unknowns: a root needs as many of each")
+    check_as_many(problem)
     goal = Goal(problem, rtol, atol)
     states = iterations(problem, solver, preconditioner, goal)
     return run(states, "Newton-Krylov", maxiter, callback, progress)
+
+
+def check_as_many(problem: Problem) -> None:
+    """Raises `InputError` where F holds more or fewer numbers than x."""
+    m, n = len(problem.values(problem.x0)), len(problem.x0)
+    if m != n:
+        raise InputError(f"{m} equations for {n} unknowns: a root needs as many of each")
 
 
 class Goal:
@@ -121,6 +126,13 @@ class Goal:
         self.size = small * len(x) ** 0.5 if atol is None else atol
         self.size += (rtol or 0.0) * length(problem.values(x))
         self.signs = like(np.random.default_rng(0).choice([-1.0, 1.0], len(x)), x)
+        self.problem = problem
+
+    def reached(self, x: Array, norm: float) -> bool:
+        """Whether `norm`, ‖F‖ at x, is small enough; J is needed only where `size` is too small."""
+        if norm <= self.size or not (self.relative and norm < np.inf):
+            return norm <= self.size
+        return norm <= self.relative * length(self.problem.linearized(x) @ (self.signs * x))
 
 
 def forcing(before: float, after: float, last: float) -> float:
@@ -142,8 +154,7 @@ def iterations(
         F = problem.values(x)
         norm = length(F)
         eta = forcing(before, norm, eta) if before else eta
-        small = norm <= goal.size or (norm < np.inf and norm <= goal.relative * length(
-            problem.linearized(x) @ (goal.signs * x)))  # fmt: skip
+        small = goal.reached(x, norm)
         yield solver_state(
             problem, GRADIENT if small else status, x=x, fun=F, nit=nit, products=products
         )

@@ -293,6 +293,22 @@ def _mul(op: Op, x: Array, y: Array) -> Array | None:
     return None
 
 
+@rewrites("MatMul")
+def _equal_rows(op: Op, a: Array, b: Array) -> Array | None:
+    """Equal rows of a matrix, such as a tangent of all samples, are multiplied once."""
+    node, shape = made_by(a, "Expand"), shape_of(a)
+    if len(shape) < 2 or len(shape_of(b)) != 2:
+        return None
+    row: Any = node.inputs[0] if node is not None else None
+    if isinstance(a, np.ndarray):
+        row = a[..., :1, :] if a.shape[-2] > 1 and not a.strides[-2] else None
+    if row is None or shape_of(row)[-2:-1] != (1,) or not same(shape_of(row)[-1], shape[-1]):
+        return None
+    if same(shape[-2], 1):
+        return None
+    return op.Expand(op.MatMul(row, b), (*shape[:-1], shape_of(b)[-1]))
+
+
 @rewrites("Div")
 def _div(op: Op, x: Array, y: Array) -> Array | None:
     """x / 1 = x."""

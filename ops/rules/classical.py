@@ -27,7 +27,7 @@ from ..conventions import ORDER, SHARED, ZERO_NORM, are_zero, kinks, marked, tie
 from ..node import Node
 from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate_tree
-from .elementwise import derivative, slope_of
+from .elementwise import slope_of, slope_tree
 from .normalization import normalised, spread_total
 
 
@@ -167,7 +167,7 @@ def transformed(op: Op, name: str, scores: Array, y: Array) -> Jacobian:
         d = Diagonal(y)
         return d @ (Identity(shape, dtype) - spread_total(shape, (len(shape) - 1,), dtype) @ d)
     if name == "PROBIT":
-        slope = evaluate_tree(op, derivative(PROBIT, "x"), {"x": scores}, dtype)
+        slope = evaluate_tree(op, slope_tree(PROBIT, "x"), {"x": scores}, dtype)
         return Diagonal(op.Mul(op.Sign(y), slope))
     return Identity(shape, dtype)
 

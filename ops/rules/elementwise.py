@@ -62,7 +62,7 @@ class Elementwise:
         formula, values = self.formula(node), {**self.values(node), "Y": node.y}
         return {
             (0, i): broadcast_diagonal(
-                node, i, evaluate_tree(op, derivative(formula, name), values, node.dtype)
+                node, i, evaluate_tree(op, slope_tree(formula, name, op.recurs), values, node.dtype)
             )
             for i, name in enumerate(self.variables)
             if node.wants(i)
@@ -73,10 +73,18 @@ class Elementwise:
 
 
 @cache
-def derivative(formula: str, variable: str) -> Tree:
-    """∂formula/∂variable as a tree: the declared form, or a stable one that SymPy finds."""
+def slope_tree(formula: str, variable: str, recurs: bool = False) -> Tree:
+    """∂formula/∂variable as a tree: the declared form, or a stable one that SymPy finds; where it
+    `recurs`, the shortest one, such as 1 - Y², whose digits are enough beside 1.
+    """
+    import sympy
+
     from .. import formulas
 
+    if recurs:
+        short = formulas.derive(formulas.parse(formula), variable, shortest=True)
+        if not short.has(sympy.exp):
+            return formulas.expression_tree(short)
     if formula in SLOPES:
         return formulas.expression_tree(formulas.parse(SLOPES[formula]))
     return formulas.expression_tree(formulas.derive(formulas.parse(formula), variable))
@@ -110,7 +118,7 @@ def variables(formula: str) -> tuple[str, ...]:
 
 def slope_of(op: Op, name: str, x: Array, y: Array) -> Array:
     """f'(x) for the operator y = f(x) of this name."""
-    return evaluate_tree(op, derivative(FORMULAS[name].text, "x"), {"x": x, "Y": y}, dtype_of(x))
+    return evaluate_tree(op, slope_tree(FORMULAS[name].text, "x"), {"x": x, "Y": y}, dtype_of(x))
 
 
 def broadcast_diagonal(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from data.makers import gram
 from house import ROOT
-from onnxjac.modes.data.stream import streamed
+from onnxjac.modes.data.shares import streamed
 
 MODELS = ROOT / "tests" / "models"
 

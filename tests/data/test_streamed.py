@@ -16,7 +16,7 @@ from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data import stream
 from onnxjac.modes.data.batches import batches_of
-from onnxjac.modes.data.stream import batch_weights, streamed
+from onnxjac.modes.data.shares import Share, streamed
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -200,8 +200,8 @@ def test_the_samples_are_counted_once():
     """One sum over all batches, not one for each of them."""
     sizes = [Added(1) for _ in range(100)]
     batches = batches_of([{"k": k} for k in range(100)])
-    weights = batch_weights(batches, "mean", lambda batch: sizes[batch["k"]])
-    assert weights == (0.01,) * 100
+    share = Share(gram, 0, lambda batch: sizes[batch["k"]], batches).measured()
+    assert sum(share.sizes) == 100
     assert sum(n.count for n in sizes) == 100
 
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from onnxjac.jacobians import Cast, Embed, Fourier, Identity, Slice
-from onnxjac.modes.linear.derivatives.record import between_types
+from onnxjac.jacobians import Cast, Embed, Fourier, Identity, Slice, between_types
 from onnxjac.ops import Node, Recorder, Step, find
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.numbers.layout import span

@@ -35,7 +35,7 @@ def test_a_reading_has_each_of_them(op):
 def test_what_else_a_rule_may_ask_is_what_all_readings_have():
     asked = {name for name in vars(Vocabulary) if name[0].islower()}
     asked |= {*Vocabulary.__annotations__}
-    assert asked == {"cast", "convolves_samples", "flow", "scanned"}
+    assert asked == {"cast", "convolves_samples", "flow", "recurs", "scanned"}
     assert all(hasattr(Reading, name) for name in asked)
 
 

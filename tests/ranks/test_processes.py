@@ -66,6 +66,19 @@ def test_two_ranks_of_torch():
     assert run(sys.executable, "-m", torchrun, "--standalone", "--nproc-per-node", "2") == heard(2)
 
 
+def test_four_devices_of_jax():
+    """Numbers, and one all-reduce in the program of a product; arrays on one device are refused."""
+    pytest.importorskip("jax")
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    ended = subprocess.run(
+        [sys.executable, HERE.parent / "sharded.py"], env=ENVIRONMENT | devices,
+        capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    refused = "comm='jax' is for arrays that JAX has sharded along the"
+    assert ended.stdout.splitlines() == [refused] * 2
+
+
 def test_a_rank_that_ends_is_an_error_on_the_other(tmp_path):
     pytest.importorskip("torch")
     ranks = [

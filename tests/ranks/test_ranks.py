@@ -255,7 +255,7 @@ def test_a_mean_over_no_samples_is_refused():
 
 def test_random_operators_of_one_rank_are_told_on_all(monkeypatch):
     heard = []
-    monkeypatch.setattr("onnxjac.modes.data.ranks.warn", heard.append)
+    monkeypatch.setattr("onnxjac.modes.data.shares.warn", heard.append)
 
     def script(comm):
         random = np.random.default_rng()

@@ -15,7 +15,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import (
-    Cast,
     Dag,
     Edge,
     Identity,
@@ -23,6 +22,7 @@ from ....jacobians import (
     Joint,
     Op,
     Zero,
+    between_types,
     chosen,
     common,
     dtype_of,
@@ -415,15 +415,6 @@ def blocks_of(step: Step, values: Mapping[str, Any], op: Op) -> dict[Slot, Jacob
         ) from error
     return {(o, i): between_types(J, inputs[i], outputs[o]) for (o, i), J in blocks.items()
             if not isinstance(J, Zero)}  # fmt: skip
-
-
-def between_types(J: Jacobian, x: Any, y: Any) -> Jacobian:
-    """The block ∂y/∂x with casts from and to the dtypes of x and y, where these differ."""
-    source, target, own = dtype_of(x), dtype_of(y), J.dtype
-    if source == target:
-        return J
-    J = J if source == own else J @ Cast(J.in_shape, source, own)
-    return J if target == own else Cast(J.out_shape, own, target) @ J
 
 
 def slots_of(joint: Joint, wanted: Iterable[Slot]) -> dict[Slot, Jacobian]:

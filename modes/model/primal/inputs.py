@@ -419,12 +419,13 @@ def applied(
     J: Jacobian, tangents: Mapping[str, Any], domain: Specs, codomain: Specs
 ) -> dict[str, Any]:  # fmt: skip
     """J v for arrays of a library by name, as such; tangents that are left out are zero."""
-    given = {}
+    given: dict[int, Any] = {} if tangents else {0: np.zeros(shape_of(domain[0]), J.dtype)}
     for name, tangent in tangents.items():
         place, spec = find_tensor(name, domain)
         given[place] = fitting(spec, tangent, wide(J.dtype))
     op = reading_of(*given.values())
-    zero = op.CastLike(0.0, next(filter(is_kept, given.values())))
+    kept = next(filter(is_kept, given.values()), next(iter(given.values())))
+    zero = op.CastLike(0.0, kept)
     sizes = [size(shape_of(spec)) for spec in domain]
     parts = [op.Reshape(given[k], (n,)) if k in given else op.Expand(zero, (n,))
              for k, n in enumerate(sizes)]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Implicit: tensors that equations define, roots and trajectories, with their derivatives."""

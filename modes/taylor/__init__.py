@@ -1,0 +1,1 @@
+"""Taylor: derivatives of any order along curves and lines, by series of the recorded model."""

@@ -1,0 +1,45 @@
+"""Derivatives along a curve from values alone, in many digits: by no rule and no derivative."""
+
+import operator
+from math import factorial
+
+import numpy as np
+
+from onnxjac.modes.verify.definition import exprs_of
+from onnxjac.ops.formulas import DIGITS as MP
+from onnxjac.ops.formulas import numeric
+
+STEP = MP.mpf(10) ** -40
+
+
+def derivatives(function, order):
+    """d⁰f … dᴷf at 0 of a function of one number with several values, by interpolation.
+
+    The error is of the order of the step, 1e-40, as long as f has a few derivatives more.
+    """
+    places = [0, *(sign * k for k in range(1, order // 2 + 2) for sign in (1, -1))]
+    powers = MP.matrix([[MP.mpf(j) ** b for b in range(len(places))] for j in places])
+    values = MP.matrix([function(STEP * j) for j in places])
+    found = powers**-1 * values
+    return np.array([[float(MP.re(found[k, i]) * factorial(k) / STEP**k)
+                      for i in range(found.cols)] for k in range(order + 1)])  # fmt: skip
+
+
+def along_curve(check, point, series):
+    """The derivatives of the outputs of a case, by its definition in ONNX, along curves by name.
+
+    `series` has x⁽¹⁾ … x⁽ᴷ⁾ of each floating input.
+    """
+    outputs = [e for n in check.of for e in exprs_of(check.definition.outputs[n], check.op).ravel()]
+    symbols = [number.expr for n in check.wrt for number in check.symbols[n].entries.ravel()]
+    start = np.concatenate([np.ravel(point[n]) for n in check.wrt])
+    order = len(series[check.wrt[0]])
+    rows = np.concatenate([series[n].reshape(order, -1) for n in check.wrt], 1)
+    function = numeric(symbols, outputs)
+
+    def values(t):
+        powers = [t ** (k + 1) / factorial(k + 1) for k in range(order)]
+        steps = (sum(map(operator.mul, map(MP.mpf, column), powers)) for column in rows.T.tolist())
+        return function(*map(operator.add, map(MP.mpf, start.tolist()), steps))
+
+    return derivatives(values, order)[1:]
