@@ -21,11 +21,12 @@ from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
 from ...jacobians.threads import remembered
-from ..data.adapter import NOTHING, ONE_OF_BOTH, mix_seed
+from ..data.adapter import NOTHING, ONE_OF_BOTH
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import on_workers
 from ..data.comm import Comm, as_comm
 from ..data.devices import is_jax, on_devices
+from ..data.draws import sample_seeds
 from ..data.ranks import Ranks, on_ranks
 from ..data.shares import Alone, Shares
 from ..data.stream import Marked, Stream, changed
@@ -96,8 +97,8 @@ def statistics(
         raise InputError("the workers of client= keep no state from which they would go on: a lost "
                          "share is computed again by others. Leave out resume=")  # fmt: skip
     if is_jax(comm):
-        inputs, options["engine"] = on_devices(inputs, shared, options.get("engine"))
-        comm = None
+        found = on_devices(inputs, shared, options.get("engine"))
+        inputs, comm, shared, options["engine"] = found
     target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
     if shard and comm is None:
         raise InputError("shard=True is for ranks, which share the factors: give comm= too")
@@ -196,7 +197,7 @@ class Sums:
 class GradientMaker:
     """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
 
-    With `several` batches, each draws from its own `seed`, whatever its position in the data.
+    With `several` batches, each sample has draws of its own, whatever batch it is in.
     """
 
     model: Model
@@ -218,10 +219,10 @@ class GradientMaker:
 
     def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
-        own = self.several and self.target.fisher_type == "mc"
-        target = (
-            replace(self.target, seed=mix_seed(self.target.seed, J.point)) if own else self.target
-        )
+        target = self.target
+        if self.several and target.fisher_type == "mc":
+            batch = {name: x for name, x in J.point.items() if name not in self.shared}
+            target = replace(target, seed=sample_seeds(cast(int, target.seed), batch))
         if target.of is None or target.fisher_type != "empirical":
             return Gradients(J, target)
         make = partial(LossGradients, J, target.of, target.reduction, target.engine)

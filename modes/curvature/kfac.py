@@ -92,7 +92,8 @@ def kfac(
       `fisher`.
     - `axis`: the axis of `at` along which a row is one term of the loss.
     - `samples`: the number of draws of each term, where `fisher_type="mc"`.
-    - `seed`: the seed of these draws: NumPy's, or over tensors PyTorch's on their device.
+    - `seed`: the seed of these draws, the same by all engines. Over batches, each sample has draws
+      of its own, from the seed and its contents.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
@@ -141,8 +142,13 @@ def ekfac(
     return factored_by(partial(corrected_factors, approximation), data)
 
 
+def as_found(block: Factors) -> Factors:
+    """A block as it is."""
+    return block
+
+
 def factored_by(
-    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = lambda f: f
+    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = as_found
 ) -> Any:
     """K of the factors that `find` gives, here and at other points, each block by `finish`.
 

@@ -152,5 +152,6 @@ def split_columns(
     """Columns as arrays of the tensors behind their entries, each on a first axis."""
     shapes: list[Any] = [spec.shape for spec in domain]
     parts = np.split(columns, np.cumsum([size(shape) for shape in shapes])[:-1])
-    sides = zip(names, shapes, domain, parts, strict=True)
-    return {name: part.T.reshape(-1, *shape).astype(spec.dtype) for name, shape, spec, part in sides}
+    made = (part.T.reshape(-1, *shape).astype(spec.dtype)
+            for shape, spec, part in zip(shapes, domain, parts, strict=True))  # fmt: skip
+    return dict(zip(names, made, strict=True))

@@ -11,11 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 SETTLED: ContextVar[bool] = ContextVar("settled", default=False)
-
-
-def is_settled() -> bool:
-    """Whether points and products take the same way whatever their number."""
-    return SETTLED.get()
+"""Whether points and products take the same way whatever their number."""
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from ...model.programs.program import Program, compiler, engines_to_try
 from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
-from ..derivatives.settled import is_settled
+from ..derivatives.settled import SETTLED
 from ..products.calls import Calls, note_calls
 from ..products.compiled import CACHED_PROGRAMS, Compiled, plain, product_values
 from ..products.cut import cut
@@ -117,7 +117,7 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        program = None if is_settled() else program
+        program = None if SETTLED.get() else program
         is_numpy, place = isinstance(v, np.ndarray), self.place
         takes_numpy = place is None or place.compiles
         here = takes_numpy if is_numpy else place is not None and library_of(v) is place.op
@@ -141,7 +141,7 @@ class Adaptive(Jacobian):
 
     def _program(self, columns: Shape) -> Way | None:
         """The program for products with these columns, made if it is due."""
-        if is_settled() and not self._compiles:
+        if SETTLED.get() and not self._compiles:
             return self._of_all_points(columns)
         with self._lock:
             if self.count >= self._next:
@@ -194,7 +194,7 @@ class Adaptive(Jacobian):
         """
         made = 0.0 if self._dag is not None else MAKING
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
-        if is_settled():
+        if SETTLED.get():
             found: Any = eliminated(dag)
         else:
             due = repays_elimination(dag, self.count)
