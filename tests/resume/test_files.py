@@ -16,7 +16,17 @@ from data.regressions import UNEVEN, W, softmax_regression
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.resume import Work
 
-from .works import DATA, DEFINITE, RIGHT, SYMMETRIC, TOKENS, Interrupted, assert_bits, killed
+from .works import (
+    DATA,
+    DEFINITE,
+    RIGHT,
+    SYMMETRIC,
+    TOKENS,
+    Interrupted,
+    assert_bits,
+    counted,
+    killed,
+)
 
 
 @pytest.fixture
@@ -113,8 +123,10 @@ def test_other_batches_are_refused(name, path):
     file = oj.ResumeFile(path, every=1)
     with killed(4):
         made("kfac", TOKENS, resume=file)
-    with pytest.raises(InputError, match="has sums over 5 batches, which are others now: give"):
+    told = pytest.raises(InputError, match="has sums over 5 batches, which are others now: give")
+    with counted() as turns, told:
         made("kfac", OTHER_BATCHES[name], resume=file)
+    assert not turns, "it was told after more of them"
 
 
 def test_a_batch_more_goes_on(path):
