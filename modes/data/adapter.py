@@ -157,12 +157,12 @@ def takes_data(
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, comm: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
-            one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
             if comm is not None and client is not None:
                 raise InputError(ONE_OF_BOTH)
             if comm is not None and is_jax(comm):
-                point, options["engine"] = on_devices(inputs, shared, options.get("engine"))
-                return taking(model, point, reduction=reduction, **options)
+                found = on_devices(inputs, shared, options.get("engine"))
+                inputs, comm, shared, options["engine"] = found
+            one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
             several = comm is not None or (not one and is_data(inputs, batch_size))
             if "reduction" in own:
                 options["reduction"] = reduction

@@ -7,12 +7,11 @@ from typing import Any, final
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op
-from ...jacobians.base import Wrapper
 from ...jacobians.errors import NotConverged
 from ...jacobians.lapack import Singular
 from ..interop.operators import asoperator
 from ..solvers.implicit_system import LinearSolver, chosen_solver
-from ..solvers.inverse import inverse
+from ..solvers.inverse import choose_solver, inverse
 from ..solvers.iteration import Preconditioner
 from ..solvers.roots import Reused
 from ..sparse import sparse
@@ -51,7 +50,8 @@ class LinearSolves:
 
     def _inverse(self, A: Jacobian) -> Jacobian:
         if self.solver == "krylov":
-            return inverse(A, preconditioner=self.kept and self.kept(A), rtol=self.rtol)
+            M = self.kept and self.kept(A)
+            return inverse(A, solver=choose_solver(A)[0], preconditioner=M, rtol=self.rtol)
         matrix: Any = A.toarray() if self.solver == "dense" else sparse(A)
         entries = matrix if self.solver == "dense" else matrix.data
         if self.last is None or not np.array_equal(self.last[0], entries):
@@ -60,22 +60,16 @@ class LinearSolves:
 
 
 @final
-class Solve(Wrapper):
+class Solve(Jacobian):
     """A⁻¹, whose errors say what A is."""
 
     def __init__(self, operator: Jacobian, what: str) -> None:
-        super().__init__(operator)
-        self.what = what
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.what = operator, what
 
     def _apply(self, op: Op, v: Array) -> Array:
         try:
             return self.operator._apply(op, v)
-        except NotConverged as error:
-            raise NotConverged(f"{self.what}: {error}") from None
-
-    def _flat_product(self, v: Array, columns: tuple[int, ...]) -> Array:
-        try:
-            return self.operator._flat_product(v, columns)
         except NotConverged as error:
             raise NotConverged(f"{self.what}: {error}") from None
 

@@ -25,7 +25,7 @@ METHODS = {"implicit_euler": ((1.0,), 1.0), "bdf2": ((4 / 3, -1 / 3), 2 / 3)}
 """method -> the coefficients aⱼ of the states before, and c / h. The first step is Euler's."""
 
 History = tuple[np.ndarray, ...]
-"""The last states, flat, the latest first."""
+"""The last one or two states, flat, the latest first."""
 
 
 class Solved(NamedTuple):
@@ -90,11 +90,6 @@ class Steps:
         return {f"{name}{suffix}": part.reshape(x.shape).astype(x.dtype, copy=False)
                 for (name, x), part in zip(self.start.items(), parts, strict=True)}  # fmt: skip
 
-    @property
-    def depth(self) -> int:
-        """How many states before a step it depends on."""
-        return len(METHODS[self.method][0])
-
     def run(self, history: History, begin: int, end: int) -> Iterator[Solved]:
         """The steps `begin` + 1 to `end`, from the states before them."""
         for number in range(begin + 1, end + 1):
@@ -102,7 +97,7 @@ class Steps:
             before = sum(a * u for a, u in zip(past, history, strict=False))
             solved = Solved(number, *self._solved(number, before, c * self.h, history[0]), past)
             yield solved
-            history = (solved.u, *history)[: self.depth]
+            history = (solved.u, *history)[:2]
 
     def _solved(
         self, number: int, before: Any, c: float, u: np.ndarray
@@ -162,7 +157,7 @@ class Checkpoints:
         for begin, end in self.segments:
             history = self.kept[begin]
             for solved in self.steps.run(history, begin, end):
-                history = (solved.u, *history)[: self.steps.depth]
+                history = (solved.u, *history)[:2]
                 yield solved
             self.kept[end] = history
 

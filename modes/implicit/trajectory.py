@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, final
 
 import numpy as np
 
-from ...jacobians import dtype_of, shape_of, size
+from ...jacobians import Block, Take, dtype_of, shape_of
 from ...jacobians.arguments import Above0, Count, Positive, validated
 from ...jacobians.errors import InputError
 from ...jacobians.threads import cached_property
-from ..linear.chained import Implied, Named, chain_jacobians, implied_in
+from ..linear.chained import Implied, Named, chain_jacobians, implied_in, pick_tensors
 from ..linear.symmetric import Curvature
 from ..model.flow.contents import unique_name
 from ..model.flow.nodes import Nodes
@@ -21,7 +21,7 @@ from ..model.primal.inputs import Names, Specs, check_inputs, distinct, names_of
 from ..model.primal.model import Model, ModelLike, TensorSpec, as_model
 from ..solvers.implicit_system import LinearSolver
 from ..solvers.iteration import Preconditioner
-from ..solvers.problem import split_vector, states_of, time_of
+from ..solvers.problem import states_of, time_of
 from ..solvers.roots import euler_residual
 from .linear_solves import LinearSolves
 from .steps import Checkpoints, Steps
@@ -167,11 +167,16 @@ class Trajectory(Implied):
         self.checkpoints, self.wanted = Checkpoints(steps), save or (steps.count,)
         found = {0: steps.first}
         found |= {s.number: s.u for s in self.checkpoints.walk() if s.number in self.wanted}
-        rows = np.stack([found[k] for k in self.wanted])
-        flat = Sweep(self.checkpoints, (), self.wanted, steps.first.dtype).by_tensor(
-            rows[..., None]
-        )
-        self.tensors = dict(split_by_name(self.codomain, flat))
+        flat = self._by_tensor() @ np.concatenate([found[k] for k in self.wanted])
+        self.tensors = {s.name: (pick_tensors(self.codomain, (s.name,)) @ flat).reshape(shape_of(s))
+                        for s in self.codomain}  # fmt: skip
+
+    def _by_tensor(self) -> Take:
+        """The states of all wanted steps ↦ the tensors of the codomain, one after the other."""
+        order = np.arange(len(self.wanted) * len(self.steps.first)).reshape(len(self.wanted), -1)
+        parts = np.split(order, np.cumsum(self.steps.sizes)[:-1], axis=1)
+        index = np.concatenate([part.ravel() for part in parts])
+        return Take(index, 0, (order.size,), self.steps.first.dtype, distinct=True)
 
     @property
     def codomain(self) -> Specs:
@@ -190,10 +195,15 @@ class Trajectory(Implied):
 
     def _own(self, _: Any, wrt: Any) -> Named:
         """du/dp in tensors of this model alone."""
-        values = evaluate(self.model, self.steps.point, wrt)
+        steps, values = self.steps, evaluate(self.model, self.steps.point, wrt)
         domain = tuple(TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in values.items())
-        sweep = Sweep(self.checkpoints, domain, self.wanted, self.steps.first.dtype)
-        return Named(sweep, domain, self.codomain, self.tensors, self._again)
+        states = tuple(TensorSpec(n, shape_of(u), dtype_of(u)) for n, u in steps.start.items())
+        starts = tuple(name for name in wrt if name in steps.start)
+        begin = pick_tensors(states, starts).T @ pick_tensors(domain, starts)
+        direct = pick_tensors(domain, steps.wrt)
+        sweep = Sweep(self.checkpoints, direct.shape[0], self.wanted)
+        J = self._by_tensor() @ sweep @ Block([[begin], [direct]])
+        return Named(J, domain, self.codomain, self.tensors, self._again)
 
     def _again(self, inputs: Mapping[str, Any]) -> Named:
         return self.at(inputs).J
@@ -221,11 +231,3 @@ class Trajectory(Implied):
         s = self.steps
         return (f"trajectory of {s.count} steps of {s.h:g}, by {s.method}, with "
                 f"{len(self.checkpoints.segments)} checkpoints")  # fmt: skip
-
-
-def split_by_name(specs: Specs, flat: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """A vector (n, 1) of tensors by name."""
-    for spec, part in zip(
-        specs, split_vector(flat, [size(shape_of(s)) for s in specs]), strict=True
-    ):
-        yield spec.name, part.reshape(shape_of(spec)).astype(dtype_of(spec), copy=False)

@@ -67,6 +67,7 @@ def extrapolated(
     """
     if not moves:
         return x + F
-    dF = np.stack(changes, axis=1)
-    gamma = np.linalg.lstsq(dF, F, rcond=None)[0]
-    return x + F - (np.stack(moves, axis=1) + dF) @ gamma
+    dF = np.stack([change / (np.linalg.norm(change) or 1.0) for change in changes])
+    dX = np.stack([m / (np.linalg.norm(c) or 1.0) for m, c in zip(moves, changes, strict=True)])
+    gamma = np.linalg.lstsq(dF @ dF.T, dF @ F, rcond=None)[0]  # few numbers, by normal equations
+    return x + F - gamma @ (dX + dF)

@@ -92,6 +92,17 @@ def test_the_states_are_those_of_implicit_euler():
     assert_allclose(T.tensors["u"], [found.x for found in steps], rtol=1e-11)
 
 
+def test_weights_of_the_rate_against_differences():
+    learnt = parsed("""
+        learnt (double[1, 2] u) => (double[1, 2] v) <double[2, 2] W = {-1.0, 0.5, 0.2, -2.0}>
+        { a = MatMul (u, W)\n t = Tanh (u)\n v = Sub (a, t) }""")
+    start, W = {"u": np.ones((1, 2))}, np.array([[-1.0, 0.5], [0.2, -2.0]])
+    T = oj.trajectory(learnt, start, x="u", wrt=["W", "u"], step=0.1, steps=10, rtol=1e-14)
+    v = np.random.default_rng(0).standard_normal((2, 2))
+    expected = central(lambda W: T.at({"W": W}).tensors["u"], W, v)
+    assert_allclose(T.J.apply({"W": v})["u"], expected, atol=1e-9)
+
+
 @pytest.mark.parametrize("checkpoints", [1, 3, 20])
 def test_checkpoints_change_no_bit(checkpoints):
     u = {"g": 1.0}
