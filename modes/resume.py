@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from .linear.elimination.adaptive import Adaptive
 from .linear.linearization import Linearization
 from .model.save import Target
 from .state_file import ABOUT, FORMAT, FileContents, as_written, replace_file
+
+T = TypeVar("T")
 
 
 @final
@@ -165,7 +167,7 @@ class Work:
             if not (close.all() or np.array_equal(new, old, equal_nan=True)):
                 raise self._other(name, ", by more than rounding")
 
-        tell_all(self.comm, compare)
+        self._together(compare)
         self.checks[name] = old
 
     def loop(self, name: str, *start: Any) -> Loop:
@@ -176,11 +178,15 @@ class Work:
         state = start
         if self.held is not None and self.held.states:
             held = self.held
-            state = tell_all(self.comm, lambda: held.next(self.path, name, start))
+            state = self._together(lambda: held.next(self.path, name, start))
         made = Loop(self, name, state)
         if self._writes:
             self.loops.append(made)
         return made
+
+    def _together(self, find: Callable[[], T]) -> T:
+        """The result find(); where it raises on some ranks, an error on all of them."""
+        return find() if self.comm is None else tell_all(self.comm, find)
 
     @property
     def _writes(self) -> bool:
