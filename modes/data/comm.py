@@ -1,8 +1,8 @@
 """Comm: what ranks send one another where all of them run the same script.
 
-`as_comm` makes a `Comm` of what MPI or PyTorch gives. All ranks enter every collective here, also
-one whose own part has failed: then `all_reduced`, `agreed` and `sum_arrays` raise the error on all
-ranks, with the number of the rank that failed.
+`as_comm` makes a `Comm` of what MPI, PyTorch or JAX gives. All ranks enter every collective here,
+also one whose own part has failed: then `all_reduced`, `agreed`, `sum_arrays` and `joined_arrays`
+raise the error on all ranks, with the number of the rank that failed.
 """
 
 from __future__ import annotations
@@ -199,11 +199,9 @@ def exchange(comm: Comm, result: Any, failed: Exception | None) -> list[Any]:
     return [result for result, _ in every]
 
 
-def tell_all(comm: Comm | None, find: Callable[[], T]) -> T:
+def tell_all(comm: Comm, find: Callable[[], T]) -> T:
     """The result find() of this rank; where it raises on some, an error on all of them."""
     found: list[T] = []
-    if comm is None:
-        return find()
     agreed(comm, lambda: found.append(find()))
     return found[0]
 
@@ -292,7 +290,7 @@ def collective(send: Callable[[Any], T], value: Any) -> T:
     """The result of a collective; raises `OnnxJacError` where the connection to a rank is lost."""
     try:
         return send(value)
-    except RuntimeError as error:  # mpi4py's and PyTorch's errors are of this type
+    except RuntimeError as error:  # the errors of mpi4py, PyTorch and JAX are of this type
         raise OnnxJacError(
             f"a rank did not answer ({first_line(error)}): see whether one of them ended"
         ) from error

@@ -49,7 +49,7 @@ def logdet_and_grad(
     - `model`: the model, as `load` gives it.
     - `of`, `at`: the loss, and the tensor before it such as the logits, by name.
     - `wrt`: the tensors of the rows and columns of C; by default the weights.
-    - `by`: the tensors θ, weights or inputs; by default those of `wrt`.
+    - `by`: the tensors θ, weights or inputs; by default the tensors of `wrt`.
     - `probes`, `steps`, `seed`: of the estimate, as for `estimators.logdet`.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.

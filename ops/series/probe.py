@@ -17,6 +17,9 @@ from .series import PowerSeries
 Slot = tuple[int, int]
 """(output, input) of an operator."""
 
+BILINEAR = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose"})
+"""Operators of which two inputs are multiplied as they are; (x - m) w would be affine in x."""
+
 
 class Probe:
     """A node of the vocabulary, its blocks over stand-ins of what moves, and what these hold."""
@@ -84,7 +87,7 @@ class Probe:
     @property
     def is_bilinear(self) -> bool:
         """Whether each block depends on one other input at most, and this one's block on it."""
-        return all(
+        return self.node.step.op_type in BILINEAR and all(
             not met or (len(met) == 1 and min(met) >= 0 and i not in met
                         and self.behind.get((o, min(met))) == frozenset([i]))
             for (o, i), met in self.behind.items()
