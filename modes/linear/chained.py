@@ -108,6 +108,10 @@ class Implied(ABC):
             return find_tensor(name, self.J.codomain)[1].name
         return next(iter(self.tensors))
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise InputError(f"{self!r} is an input for oj.linearize, oj.jvp, oj.vjp, oj.grad and "
+                         "oj.hessian: elsewhere give its values, .tensors")  # fmt: skip
+
     def to_torch(self) -> Callable[..., Any]:
         """p ↦ x(p), the tensors of `wrt` in order, as a layer of PyTorch.
 

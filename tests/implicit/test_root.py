@@ -141,6 +141,24 @@ def test_a_tensor_on_which_both_depend_counts_twice():
     assert_allclose(moved.toarray(), [[27.0, 13.5]], rtol=1e-9)
 
 
+def test_forward_and_reverse_mode_behind_a_root():
+    """f = Σ x³ with x = √p: df/dp = 3/2 √p."""
+    loss = parsed("""
+        loss (double[n] x) => (double f)
+        { s = Mul (x, x)\n c = Mul (s, x)\n f = ReduceSum <keepdims = 0> (c) }""")
+    R = oj.root(square(), {"x": [1.0, 1.0], "p": [4.0, 9.0]}, x="x")
+    value, slope = oj.jvp(loss, {"x": R}, {"p": [1.0, 2.0]})
+    assert_allclose((value["f"], slope["f"]), (35.0, 12.0))
+    _, pullback = oj.vjp(loss, {"x": R})
+    assert_allclose(pullback({"f": 2.0})["p"], [6.0, 9.0])
+    H = oj.hessian(loss, {"x": R}, blocks="diagonal")
+    assert_allclose(H.toarray(), np.diag([3 / 8, 1 / 4]), rtol=1e-9)
+    with pytest.raises(oj.InputError, match="elsewhere give its values"):
+        loss.run({"x": R})
+    with pytest.raises(oj.InputError, match=r"behind a root take oj\.hessian"):
+        oj.hvp(loss, {"x": R}, {"p": [1.0, 1.0]})
+
+
 def test_factors_are_kept_while_the_matrix_stays():
     linear = parsed("e (double[3] x, double[3] p) => (double[3] F) { F = Sub(x, p) }")
     R = oj.root(linear, {"x": np.zeros(3), "p": np.ones(3)}, x="x")
