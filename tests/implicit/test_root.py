@@ -16,6 +16,8 @@ from implicit.equations import (
     squared_error,
     weights,
 )
+from onnxjac.jacobians import Diagonal
+from onnxjac.modes.implicit.linear_solves import LinearSolves
 
 METHODS = ["newton_krylov", "levenberg_marquardt", "anderson"]
 
@@ -165,6 +167,21 @@ def test_factors_are_kept_while_the_matrix_stays():
     for p in np.eye(3):
         assert_allclose(R.at({"p": p}).J @ np.ones(3), np.ones(3))
     assert R.equations.solves.factored == 1
+
+
+def test_a_preconditioner_is_kept_while_it_serves():
+    made = []
+
+    def by_diagonal(A):
+        made.append(A)
+        return np.diag(1 / A.diagonal())
+
+    solves = LinearSolves("krylov", by_diagonal, "A")
+    for p in (np.ones(300), np.full(300, 2.0), np.geomspace(1, 1e14, 300)):
+        inverse = solves(Diagonal(p))
+        for A in (inverse, inverse.T):
+            assert_allclose(A @ np.ones(300), 1 / p, rtol=1e-8)
+    assert len(made) == 3  # the second one serves twice, and J and Jᵀ of the last need one each
 
 
 def test_a_singular_equation_is_an_error_that_names_tensors():
