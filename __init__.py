@@ -44,6 +44,7 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.implicit import layers as _layers  # noqa: F401  (roots for PyTorch and JAX)
 from .modes.implicit.root import root
+from .modes.implicit.trajectory import trajectory
 from .modes.interop import (
     asoperator,
     to_jax,
@@ -61,6 +62,7 @@ from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
 from .modes.residual import with_residual
+from .modes.resume import ResumeFile
 from .modes.reverse import vjp
 from .modes.sensitivities.sensitivities import sensitivities
 from .modes.show import attribution as _attribution  # noqa: F401  (pictures of attributions)
@@ -72,6 +74,7 @@ from .modes.show import sensitivities as _sensitivities  # noqa: F401  (pages)
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.descent import natural_gradient, newton_cg
+from .modes.solvers.evidence import logdet_and_grad
 from .modes.solvers.initial_value import solve_ivp
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
@@ -95,16 +98,17 @@ __version__ = "0.1.0"
 __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
-    "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
-    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derivative",
-    "derive", "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
-    "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",
-    "hessian", "hvp", "identity_like", "implicit_euler", "influence", "initial_state",
-    "integrated_gradients", "inverse", "jacobian", "jet", "jvp", "kernel", "kfac", "laplacian",
-    "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",
-    "nearest_gradients", "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners",
-    "problem", "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
-    "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
-    "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "with_loss", "with_residual", "zero",
+    "OnnxJacWarning", "OptimizerFunction", "ResumeFile", "TensorSpec", "UnknownTensor",
+    "UnsupportedOp", "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines",
+    "derivative", "derive", "distributed", "ekfac", "empirical_fisher", "estimators",
+    "euler_residual", "export", "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam",
+    "gradient_times_input", "gram", "hessian", "hvp", "identity_like", "implicit_euler",
+    "influence", "initial_state", "integrated_gradients", "inverse", "jacobian", "jet", "jvp",
+    "kernel", "kfac", "laplacian", "levenberg_marquardt", "linearize", "load", "load_state",
+    "logdet_and_grad", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
+    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
+    "pseudo_transient", "ranked", "root", "saliency", "save_state", "sensitivities", "shampoo",
+    "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_petsc",
+    "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model",
+    "trajectory", "value_and_grad", "vjp", "with_loss", "with_residual", "zero",
 ]  # fmt: skip

@@ -145,8 +145,9 @@ def combination(
         return like(weighing(weights, value, name), value)
     if size(shape_of(value)) != 1:
         raise InputError(
-            f"{name!r} has shape {list(value.shape)}, but a gradient is of one number: `hessian` "
-            f"takes weights of that shape, for sum(weights * {name}), and `vjp` takes a cotangent"
+            f"{name!r} has shape {list(value.shape)}, and only one number has a gradient: "
+            f"`hessian` takes weights= of this shape, for sum(weights * {name}), and `vjp` takes a "
+            "cotangent"
         )
     return like(np.ones(shape_of(value)), value)
 

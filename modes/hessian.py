@@ -219,5 +219,7 @@ def hvp(
     """
     if not isinstance(tangents, Mapping):
         raise InputError(f"tangents are a dict from name to array, not {type(tangents).__name__}")
+    if is_implied(primals):
+        raise InputError("hvp takes numbers: behind a root take oj.hessian, and oj.grad")
     H = hessian(model, primals, of=of, wrt=tuple(tangents), weights=weights, engine=engine)
     return dict(H.gradient), H.apply(tangents)

@@ -20,6 +20,7 @@ from string import ascii_letters
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import ndtri
 
 from ...jacobians import Contraction, Diagonal, Jacobian, Shape, SumTo, dtype_of, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
@@ -30,6 +31,7 @@ from ...jacobians.threads import Latest, remembered
 from ...ops import Node, find
 from ...ops.node import node_of
 from ...ops.registry import version
+from ..data.draws import SampleSeeds, Seed, uniform_numbers
 from ..gradient import Gradient
 from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
@@ -53,7 +55,7 @@ def fisher(
     axis: int = -1,
     reduction: Reduction = "mean",
     samples: Positive | None = None,
-    seed: Natural = 0,
+    seed: Natural | SampleSeeds = 0,
     engine: str | None = None,
 ) -> Symmetric:
     """F = c Σₜ Jₜᵀ C(zₜ) Jₜ, with J = ∂at/∂wrt and C the covariance of y under p(y | zₜ).
@@ -63,7 +65,8 @@ def fisher(
     Gaussian of variance 1 (`"gaussian"`). Scaling: c = 1 for `reduction="sum"`, and 1 over the
     number of terms for `"mean"`, whatever loss the model itself holds. With `samples`, C is
     replaced by the mean of `samples` outer products (y − μ)(y − μ)ᵀ, with y drawn from p(y | zₜ)
-    by `seed`, on the device of tensors: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are
+    by `seed`, the same by all engines: an unbiased estimate; over batches each sample has draws of
+    its own, from the seed and its contents. Shapes: (size of `wrt`)²; `wrt` are
     all floating inputs by default, so name the weights. Source: Martens, "New insights and
     perspectives on the natural gradient method", 2020.
 
@@ -87,7 +90,7 @@ def fisher(
 
 
 def covariance(
-    likelihood: Family, axis: int, reduction: Reduction, samples: int | None, seed: int,
+    likelihood: Family, axis: int, reduction: Reduction, samples: int | None, seed: Seed,
     J: Linearization,
 ) -> Jacobian:  # fmt: skip
     """c C(z) at the value z that J is of; with `samples`, from as many draws."""
@@ -221,28 +224,35 @@ def point_of_tail(
 
 
 Draw = Callable[[Any, np.ndarray], np.ndarray]
-"""A function of random numbers, as `np.random.Generator` gives them, and parameters."""
+"""A function of noise and parameters."""
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The operator of the mean, whether it couples the entries of a row, and a sampler of y."""
+    """The operator of the mean, whether it couples the entries of a row, and a sampler of y.
+
+    It draws from `noise` of uniform numbers, one for each row or, where that is not coupled, entry.
+    """
 
     mean: str
     coupled: bool
     draw: Draw
+    noise: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def covariance(self, z: np.ndarray, axis: int = -1) -> Jacobian:
         """C(z) = ∂μ/∂z, over all terms."""
         return self._mean(z, axis)[1]
 
-    def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
+    def residuals(self, z: np.ndarray, axis: int, samples: int, seed: Seed) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        xp = module_of(z)
+        xp, axis, shape = module_of(z), axis % z.ndim, list(z.shape)
         mean = self._mean(z, axis)[0]
-        rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
-        drawn = self.draw(library_of(z).place(z).random(seed), rows)
-        return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
+        rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis + 1, -1)
+        if self.coupled:
+            shape[axis] = 1
+        noise = np.moveaxis(self.noise(uniform_numbers(seed, samples, tuple(shape))), axis + 1, -1)
+        drawn = self.draw(library_of(z).place(z).take(noise), rows)
+        return like(xp.moveaxis(drawn - rows, -1, axis + 1), z)
 
     def roots(self, z: np.ndarray, width: int, axis: int = -1) -> Iterator[np.ndarray]:
         """S with S Sᵀ = C for every sample, by columns (k, *z), k ≤ width; √C where C is diagonal.
@@ -285,17 +295,17 @@ def reflect_classes(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndar
     return (p + rest * last) / (1 + rest), np.flatnonzero(number < max(classes.size - 1, 1))
 
 
-def draw_one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
-    """Random unit vectors along the last axis, drawn with the probabilities p."""
-    u, join = rng.random((*p.shape[:-1], 1)), module_of(p).concatenate
+def draw_one_hot(u: Any, p: np.ndarray) -> np.ndarray:
+    """Random unit vectors along the last axis, drawn with the probabilities p by uniform u."""
+    join = module_of(p).concatenate
     above = 1.0 * (u > p.cumsum(-1)[..., :-1])
     return join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
 
 
 LIKELIHOODS: dict[Family, Likelihood] = {
     "categorical": Likelihood("Softmax", True, draw_one_hot),
-    "bernoulli": Likelihood("Sigmoid", False, lambda rng, p: 1.0 * (rng.random(p.shape) < p)),
-    "gaussian": Likelihood("Identity", False, lambda rng, z: z + rng.standard_normal(z.shape)),
+    "bernoulli": Likelihood("Sigmoid", False, lambda u, p: 1.0 * (u < p)),
+    "gaussian": Likelihood("Identity", False, lambda e, z: z + e, ndtri),
 }
 
 

@@ -56,6 +56,7 @@ from ...jacobians.products import factors_of
 from ...jacobians.readings import library_of, module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ...ops import numbers
+from ..data.draws import SampleSeeds
 from ..linear.derivatives.route import Route, route_of
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
@@ -84,7 +85,7 @@ class Target:
     fisher_type: FisherType = "type-2"
     reduction: Reduction = "mean"
     samples: Positive = 1
-    seed: Natural = 0
+    seed: Natural | SampleSeeds = 0
     joint: bool = False
     engine: str | None = None
     straight_through: bool = False

@@ -1,44 +1,32 @@
 """K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
-For the gradients and their scaling, see `gradients`. Factors are sums over batches: this process,
-each worker of a `client`, or each rank of a `comm`, linearises one batch at a time.
+For the gradients and their scaling, see `gradients`. Factors are sums over batches, which
+`batch_sums` takes.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import add
-from typing import Any, Literal, Unpack, cast, final
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from ...jacobians import Jacobian, reading
-from ...jacobians.arguments import Count, Positive, passes_options_to, validated
+from ...jacobians import reading
+from ...jacobians.arguments import passes_options_to, validated
 from ...jacobians.arrays import dtype_of, host, like
-from ...jacobians.errors import InputError, UnsupportedOp, warn
-from ...jacobians.progress import progress as showing
+from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.readings import module_of
-from ...jacobians.threads import remembered
-from ..data.adapter import NOTHING, ONE_OF_BOTH, Data, Every, mix_seed
-from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import on_workers
+from ..data.adapter import Data, Every
 from ..data.comm import Comm, sum_arrays
-from ..data.devices import is_jax, on_devices
-from ..data.ranks import Ranks, on_ranks
-from ..data.shares import Alone, Shares
-from ..data.stream import Stream, changed
-from ..linear.linearization import Linearization, linearized
-from ..linearize import engine_for, warn_of_zeros
 from ..model.primal.inputs import Specs
-from ..model.primal.model import Model, ModelLike, as_model
-from .fisher import LossGradients
+from ..model.primal.model import ModelLike
+from ..resume import ResumeFile
+from .batch_sums import Moments, Statistics, statistics, sum_stacks
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Again, Factors, KroneckerFactored, Moment, decompose, rebuilt
-from .reductions import weight_in_mean
 from .sharded import shard as shard_factors
 
 Approximation = Literal["expand", "reduce"]
@@ -46,16 +34,10 @@ Approximation = Literal["expand", "reduce"]
 Bases = list[tuple[np.ndarray, np.ndarray]]
 """The eigenvectors of A and of B for every layer."""
 
-Moments = list[tuple[Any, ...]]
-"""The statistics of every layer that are summed over batches."""
-
-Find = Callable[[Gradients], Moments]
-"""A function that computes the statistics of one batch."""
-
 FoundFactors = tuple[list[Factors], Specs]
 """The blocks of K, and the tensors of all layers."""
 
-FindFactors = Callable[["Statistics"], FoundFactors]
+FindFactors = Callable[[Statistics], FoundFactors]
 
 
 class GradientOptions(Every, total=False):
@@ -65,84 +47,7 @@ class GradientOptions(Every, total=False):
     joint: bool
     progress: bool | None
     shard: bool
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Sums over all batches of statistics of their gradients, one pass for each, by `sums`.
-
-    `elsewhere` gives them at another point, where they are of one batch. The ranks of `sharded`
-    each keep a share of the factors.
-    """
-
-    target: Target
-    progress: bool | None
-    shares: Shares[GradientShare]
-    elsewhere: Callable[[Any], Statistics] | None = None
-    sharded: Comm | None = None
-
-    @property
-    def comm(self) -> Comm | None:
-        """The ranks whose batches they are of."""
-        return self.shares.comm if isinstance(self.shares, Ranks) else None
-
-    def total(self, find: Find) -> Sums:
-        """Σ over batches of the statistics from `find`; a terminal shows the progress."""
-        with showing(self.progress):
-            return self.shares.summed(GradientShare.total, find)
-
-    def scale(self, sums: Sums) -> float:
-        """c: 1 for a sum, 1 over the number of terms for a mean."""
-        return weight_in_mean(sums.terms) if self.target.reduction == "mean" else 1.0
-
-
-def statistics(
-    model: ModelLike,
-    inputs: Any,
-    label: str,
-    *,
-    batch_size: Positive | None = None,
-    shared: Batch = NOTHING,
-    keep: Count = 0,
-    progress: bool | None = None,
-    client: Any = None,
-    comm: Any = None,
-    shard: bool = False,
-    **options: Any,
-) -> Statistics:
-    """The statistics of data, or of one point."""
-    if comm is not None and client is not None:
-        raise InputError(ONE_OF_BOTH)
-    if is_jax(comm):
-        inputs, options["engine"] = on_devices(inputs, shared, options.get("engine"))
-        comm = None
-    target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
-    if shard and comm is None:
-        raise InputError("shard=True is for ranks, which share the factors: give comm= too")
-    model = as_model(model, straight_through=target.straight_through)
-    make = GradientMaker(model, target, shared, several)
-    if comm is not None:
-        share = partial(GradientShare, make, keep, label)
-        ranks = on_ranks(comm, share, inputs, batch_size)
-        return Statistics(target, progress, ranks, sharded=ranks.comm if shard else None)
-    batches = batches_of(inputs, batch_size)
-    share = partial(GradientShare, make, keep if several else sys.maxsize, label)
-    if client is not None:
-        if message := changed(batches.part(0, 1)):
-            warn(f"{message}: the workers would count some samples twice and leave out others")
-        return Statistics(target, progress, on_workers(client, share, batches))
-    if not several:
-        return statistics_at(make, label, progress, inputs)
-    return Statistics(target, progress, Alone(share(batches)))
-
-
-def statistics_at(
-    make: GradientMaker, label: str, progress: bool | None, inputs: Batch
-) -> Statistics:
-    """The statistics of one batch, with routes and layers that other points have made."""
-    share = GradientShare(make, sys.maxsize, label, batches_of(inputs, None))
-    elsewhere = partial(statistics_at, make, label, progress)
-    return Statistics(make.target, progress, Alone(share), elsewhere)
+    resume: ResumeFile | None
 
 
 @passes_options_to(Target, statistics)
@@ -187,13 +92,15 @@ def kfac(
       `fisher`.
     - `axis`: the axis of `at` along which a row is one term of the loss.
     - `samples`: the number of draws of each term, where `fisher_type="mc"`.
-    - `seed`: the seed of these draws: NumPy's, or over tensors PyTorch's on their device.
+    - `seed`: the seed of these draws, the same by all engines. Over batches, each sample has draws
+      of its own, from the seed and its contents.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which sums over batches go on after an interruption.
 
     Shapes: K is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs A is (i, i)
     and B is (o, o). Raises `InputError` for an option or a name that does not fit, `UnsupportedOp`
@@ -222,7 +129,7 @@ def ekfac(
       a weight count, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
       `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
-      `client`, `comm`, `shard`: as for `kfac`.
+      `resume`, `client`, `comm`, `shard`: as for `kfac`.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients; `UnsupportedOp` also for
@@ -235,8 +142,13 @@ def ekfac(
     return factored_by(partial(corrected_factors, approximation), data)
 
 
+def as_found(block: Factors) -> Factors:
+    """A block as it is."""
+    return block
+
+
 def factored_by(
-    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = lambda f: f
+    find: FindFactors, data: Statistics, finish: Callable[[Factors], Factors] = as_found
 ) -> Any:
     """K of the factors that `find` gives, here and at other points, each block by `finish`.
 
@@ -367,7 +279,7 @@ def shampoo(
     - `model`, `inputs`: the model, and one point or data, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
       `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
-      `client`, `comm`, `shard`: as for `kfac`.
+      `resume`, `client`, `comm`, `shard`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
     L is (i, i) and R is (o, o). Raises the errors of `ekfac`: `InputError`, `UnsupportedOp`.
@@ -404,114 +316,6 @@ def powered(power: float, block: Factors) -> Factors:
     return replace(block, a=a, b=b)
 
 
-# -- sums over batches, in this process or on workers ----------------------------------------------
-
-
-@final
-@dataclass(frozen=True, repr=False, eq=False)
-class Sums:
-    """Sums over some batches: the parts and sums of every layer, and the number of terms.
-
-    `entries` are the fingerprints of the layers, `batch` is the number of the first batch. `twins`
-    are as in `Layout`.
-    """
-
-    parts: list[Mapping[str, Jacobian]]
-    sums: Moments
-    terms: int
-    domain: Specs
-    entries: list[bytes]
-    twins: Mapping[int, int]
-    batch: int
-
-    def __add__(self, other: Sums) -> Sums:
-        """The sums of both; raises `InputError` if their layers differ."""
-        if (self.entries, self.twins) != (other.entries, other.twins):
-            raise InputError(
-                f"batch {other.batch} uses the weights in another way than batch {self.batch}, "
-                f"so that their factors cannot be added"
-            )
-        sums = [tuple(None if a is None else a + b for a, b in zip(one, more, strict=True))
-                for one, more in zip(self.sums, other.sums, strict=True)]  # fmt: skip
-        return replace(self, sums=sums, terms=self.terms + other.terms)
-
-    def apart(self) -> tuple[list[Any], Sums]:
-        """The arrays, and the sums with None in their places."""
-        arrays = [x for moments in self.sums for x in moments if np.ndim(x)]
-        rest = [tuple(None if np.ndim(x) else x for x in moments) for moments in self.sums]
-        return arrays, replace(self, sums=rest)
-
-    def joined(self, arrays: Iterable[Any]) -> Sums:
-        """The sums with these arrays in the places of None."""
-        placed = iter(arrays)
-        return replace(self, sums=[tuple(next(placed) if x is None else x for x in moments)
-                                   for moments in self.sums])  # fmt: skip
-
-
-@final
-@dataclass(frozen=True)
-class GradientMaker:
-    """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
-
-    With `several` batches, each draws from its own `seed`, whatever its position in the data.
-    """
-
-    model: Model
-    target: Target
-    shared: Batch
-    several: bool
-    known: dict[Any, Any] = field(default_factory=dict)
-    """The routes by engine, and the gradients of losses: they serve all batches."""
-
-    def __call__(self, batch: Batch) -> Linearization:
-        inputs = {**as_batch(self.shared), **as_batch(batch)}
-        engine = engine_for(inputs, self.target.engine)
-        is_first = engine not in self.known
-        route = remembered(self.known, engine, partial(self.target.route, self.model, engine))
-        J = linearized(route, inputs, moves=False)
-        if is_first:
-            warn_of_zeros(J)
-        return J
-
-    def gradients(self, J: Linearization) -> Gradients:
-        """The gradients of the batch whose Jacobian is J."""
-        own = self.several and self.target.fisher_type == "mc"
-        target = (
-            replace(self.target, seed=mix_seed(self.target.seed, J.point)) if own else self.target
-        )
-        if target.of is None or target.fisher_type != "empirical":
-            return Gradients(J, target)
-        make = partial(LossGradients, J, target.of, target.reduction, target.engine)
-        return Gradients(J, target, remembered(self.known, "losses", make))
-
-
-@final
-class GradientShare:
-    """Consecutive batches, from number `first` on, linearised one at a time."""
-
-    def __init__(
-        self, make: GradientMaker, keep: int, label: str, batches: Batches, first: int = 0
-    ) -> None:
-        self.make = make
-        self.stream = Stream(make, batches, keep, first, label)
-
-    def total(self, find: Find) -> Sums:
-        """Σ over these batches of the statistics from `find`, layer by layer."""
-        found = self.stream.each(lambda b, J: self._sums(b, cast(Linearization, J), find))
-        start = next(found, None)
-        if start is None:
-            raise InputError("there are no batches")
-        return reduce(add, found, start)
-
-    def _sums(self, b: int, J: Linearization, find: Find) -> Sums:
-        """The sums of one batch."""
-        found = self.make.gradients(J)
-        return Sums(
-            [layer.parts for layer in found.layers], find(found), found.terms, found.J.domain,
-            found.entries, found.twins, self.stream.first + b,
-        )  # fmt: skip
-
-
 def decompose_over_ranks(comm: Comm, blocks: Sequence[Factors]) -> None:
     """The eigenvectors of all factors, of which each rank computes its share: the same on all."""
     distinct = {id(m): m for f in blocks for m in (f.a, f.b)}  # a bias shares one with its weight
@@ -530,14 +334,3 @@ def decompose_over_ranks(comm: Comm, blocks: Sequence[Factors]) -> None:
     arrays, _ = sum_arrays(comm, found)
     for moment, values, vectors in zip(moments, arrays[::2], arrays[1::2], strict=True):
         vars(moment)["basis"] = like(values, moment.matrix), like(vectors, moment.matrix)
-
-
-def sum_stacks(
-    moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients,
-    read: Callable[[int, Any], Any] | None = None,
-) -> Moments:  # fmt: skip
-    """Σ over stacks of cotangents of moments(k, x, g), for every layer k; empty without stacks."""
-    sums: Moments = []
-    for new in found.each(moments, read):
-        sums = [tuple(map(add, *pair)) for pair in zip(sums, new, strict=True)] if sums else new
-    return sums

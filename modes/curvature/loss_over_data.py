@@ -40,7 +40,7 @@ def loss_over_data(
     With `comm`, over the batches of all ranks, in one all-reduce.
     """
     if is_jax(comm):
-        (inputs, _), comm = on_devices(inputs, shared, f.gradient.engine), None
+        inputs, comm, shared, _ = on_devices(inputs, shared, f.gradient.engine)
     if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         return f({**as_batch(shared), **point} if shared else point)

@@ -168,7 +168,8 @@ def grad(
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
     if is_jax(comm):
-        (inputs, options["engine"]), comm = on_devices(inputs, shared, options.get("engine")), None
+        found = on_devices(inputs, shared, options.get("engine"))
+        inputs, comm, shared, options["engine"] = found
     if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         point = {**as_batch(shared), **point} if shared else point

@@ -18,9 +18,9 @@ from ..model.primal.model import ModelLike
 from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
 from .devices import is_jax, on_devices
+from .draws import sample_seeds
 from .ranks import ranked
 from .shares import Reduction, streamed
-from .stream import digest
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)
@@ -101,8 +101,8 @@ ONE_OF_BOTH = "client= has workers, and comm= has ranks that run the same script
 class PerBatch:
     """batch ↦ function(model, shared ∪ batch, **options).
 
-    With `several` batches, a `seed` among the options is mixed with the contents of each batch:
-    draws are independent between batches, and the same in every pass and on every machine.
+    With `several` batches, a `seed` among the options, where there are `samples` to draw, becomes
+    one of each sample: draws are the same however batches are cut, in every pass and everywhere.
     """
 
     function: Callable[..., Jacobian]
@@ -113,14 +113,9 @@ class PerBatch:
 
     def __call__(self, batch: Batch) -> Jacobian:
         batch, options = as_batch(batch), dict(self.options)
-        if self.several and "seed" in options:
-            options["seed"] = mix_seed(options["seed"], batch)
+        if self.several and "seed" in options and options.get("samples"):
+            options["seed"] = sample_seeds(options["seed"], batch)
         return self.function(self.model, {**self.shared, **batch}, **options)
-
-
-def mix_seed(seed: int, batch: Batch) -> int:
-    """The seed of one batch, from its contents."""
-    return (int(digest(batch)[:16], 16) + seed) % 2**63
 
 
 def takes_data(
@@ -162,12 +157,12 @@ def takes_data(
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, comm: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
-            one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
             if comm is not None and client is not None:
                 raise InputError(ONE_OF_BOTH)
             if comm is not None and is_jax(comm):
-                point, options["engine"] = on_devices(inputs, shared, options.get("engine"))
-                return taking(model, point, reduction=reduction, **options)
+                found = on_devices(inputs, shared, options.get("engine"))
+                inputs, comm, shared, options["engine"] = found
+            one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
             several = comm is not None or (not one and is_data(inputs, batch_size))
             if "reduction" in own:
                 options["reduction"] = reduction

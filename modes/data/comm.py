@@ -1,12 +1,13 @@
 """Comm: what ranks send one another where all of them run the same script.
 
-`as_comm` makes a `Comm` of what MPI or PyTorch gives. All ranks enter every collective here, also
-one whose own part has failed: then `all_reduced`, `agreed` and `sum_arrays` raise the error on all
-ranks, with the number of the rank that failed.
+`as_comm` makes a `Comm` of what MPI, PyTorch or JAX gives. All ranks enter every collective here,
+also one whose own part has failed: then `all_reduced`, `agreed`, `sum_arrays` and `joined_arrays`
+raise the error on all ranks, with the number of the rank that failed.
 """
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,9 +94,41 @@ class Torch:
         return sys.modules["torch.distributed"]
 
 
+@final
+@dataclass(frozen=True)
+class JaxProcesses:
+    """The processes of jax.distributed. Bytes are gathered, and added here: JAX itself may have no
+    numbers of 64 bits.
+    """
+
+    @property
+    def rank(self) -> int:
+        return int(sys.modules["jax"].process_index())
+
+    @property
+    def size(self) -> int:
+        return int(sys.modules["jax"].process_count())
+
+    def allreduce(self, array: np.ndarray) -> np.ndarray:
+        return np.asarray(sum(row.view(array.dtype) for row in self._rows(array.view(np.uint8))))
+
+    def allgather(self, value: Any) -> list[Any]:
+        sent = np.frombuffer(pickle.dumps(value), np.uint8)
+        lengths = self._rows(np.array([len(sent)], np.int64).view(np.uint8)).view(np.int64).ravel()
+        rows = self._rows(np.pad(sent, (0, lengths.max() - len(sent))))
+        return [pickle.loads(row[:n].tobytes()) for row, n in zip(rows, lengths, strict=True)]
+
+    def _rows(self, sent: np.ndarray) -> np.ndarray:
+        """The bytes of all processes, (size, bytes)."""
+        from jax.experimental.multihost_utils import process_allgather
+
+        return np.ascontiguousarray(process_allgather(sent)).reshape(self.size, -1)
+
+
 def as_comm(comm: Any) -> Comm:
     """The `Comm` of a communicator of mpi4py, of a process group of torch.distributed, or of the
-    module `torch.distributed` for its default group; an object with the four methods is one itself.
+    module `torch.distributed` for its default group, or of `"jax"` where jax.distributed has
+    several processes; an object with the four methods is one itself.
 
     Raises `InputError` for anything else.
     """
@@ -111,9 +144,10 @@ def as_comm(comm: Any) -> Comm:
     if all(isinstance(n, int) for n in given) and hasattr(comm, "allgather"):
         made: Comm = comm
         return made
-    known = " here" if comm == "jax" else ""
+    if isinstance(comm, str) and comm in sys.modules.keys() & {"jax"} and JaxProcesses().size > 1:
+        return JaxProcesses()
     raise InputError(
-        f"comm={comm!r} is no communicator{known}: give mpi4py.MPI.COMM_WORLD, or, after "
+        f"comm={comm!r} is no communicator: give mpi4py.MPI.COMM_WORLD, or, after "
         "torch.distributed.init_process_group(), torch.distributed.group.WORLD"
     )
 
@@ -126,11 +160,12 @@ def all_reduced(
     Its last entry counts the ranks on which `find` raised, for the error that all of them raise.
     """
     count = prod(shape)
-    sent = np.zeros(count + 1, dtype)
+    sent = np.empty(count + 1, dtype)
 
     def fill() -> None:
-        if (found := find()) is not None:
-            sent[:-1] = found.reshape(count)
+        found = find()
+        sent[:-1] = 0 if found is None else found.reshape(count)
+        sent[-1] = 0
 
     _, failed = attempt(fill)
     if failed is not None:
@@ -164,11 +199,9 @@ def exchange(comm: Comm, result: Any, failed: Exception | None) -> list[Any]:
     return [result for result, _ in every]
 
 
-def tell_all(comm: Comm | None, find: Callable[[], T]) -> T:
+def tell_all(comm: Comm, find: Callable[[], T]) -> T:
     """The result find() of this rank; where it raises on some, an error on all of them."""
     found: list[T] = []
-    if comm is None:
-        return find()
     agreed(comm, lambda: found.append(find()))
     return found[0]
 
@@ -257,7 +290,7 @@ def collective(send: Callable[[Any], T], value: Any) -> T:
     """The result of a collective; raises `OnnxJacError` where the connection to a rank is lost."""
     try:
         return send(value)
-    except RuntimeError as error:  # mpi4py's and PyTorch's errors are of this type
+    except RuntimeError as error:  # the errors of mpi4py, PyTorch and JAX are of this type
         raise OnnxJacError(
             f"a rank did not answer ({first_line(error)}): see whether one of them ended"
         ) from error

@@ -143,8 +143,8 @@ class Ranks(Elsewhere[T]):
         rows = slice(None) if ends is None else slice(*ends[self.own :][:2])
 
         def found(C: Any) -> np.ndarray:
-            if transposed:
-                return share_product(C, v[:, rows], True)
+            if transposed or ends is None:
+                return share_product(C, v[:, rows] if transposed else v, transposed)
             every = np.zeros(shape, dtype)  # the rows of other ranks
             every[:, rows] = share_product(C, v, False)
             return every

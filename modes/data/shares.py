@@ -237,8 +237,11 @@ def shown(outline: Outline) -> str:
 
 
 def share_product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
-    """C v or Cᵀ v, for v of shape (K, n)."""
-    return np.asarray((C.T if transposed else C)._flat_product(v, v.shape[:1]))
+    """C v or Cᵀ v, for v of shape (K, n); one vector is multiplied as one."""
+    turned = C.T if transposed else C
+    if len(v) == 1:
+        return np.asarray(turned._flat_product(v[0], ()))[None]
+    return np.asarray(turned._flat_product(v, v.shape[:1]))
 
 
 @final

@@ -25,7 +25,7 @@ from ...jacobians.readings import Place
 from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..model.primal.inputs import Specs
-from .batches import Batch, Batches
+from .batches import Batch, Batches, as_batch
 
 T = TypeVar("T")
 
@@ -57,15 +57,18 @@ class Stream:
         self._count: int | None = None
         self._waste = 0
 
-    def each(self, use: Callable[[int, Jacobian], T]) -> Iterator[T]:
-        """use(b, C_b) for every batch. C_b is dropped before the next one is made."""
+    def each(
+        self, use: Callable[[int, Jacobian], T], needs: Callable[[int], bool] = lambda b: True
+    ) -> Iterator[T]:
+        """use(b, C_b) for every batch that it `needs`. C_b is dropped before the next is made."""
         if len(self._kept) == self._count:
-            yield from (use(b, C) for b, C in sorted(self._kept.items()))
+            yield from (use(b, C) for b, C in sorted(self._kept.items()) if needs(b))
             return
         count = 0
         with counting(self.label, "batches", self._count or self.batches.count) as tick:
             for b, batch in enumerate(self.batches):
-                yield self._used(use, b, batch)
+                if needs(b):
+                    yield self._used(use, b, batch)
                 count = b + 1
                 tick(1)
         self._count = count
@@ -335,6 +338,30 @@ def changed(batches: Batches) -> str | None:
         if first != second:
             return f"batch {b} is another one in the second pass (shuffled, or random data?)"
     return None
+
+
+@final
+class Marked(Batches):
+    """Batches, with a fingerprint of all that were read up to each of them."""
+
+    def __init__(self, whole: Batches) -> None:
+        self.whole, self.marks = whole, list[bytes]()
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.marks, found = [], sha256()
+        for batch in self.whole:
+            found.update(digest(as_batch(batch)).encode())
+            self.marks.append(found.digest())
+            yield batch
+
+    @property
+    def count(self) -> int | None:
+        return self.whole.count
+
+    def mark(self, count: int) -> np.ndarray:
+        """The fingerprint of the first batches; zeros where they are not read yet."""
+        known = self.marks[count - 1] if count <= len(self.marks) else bytes(sha256().digest_size)
+        return np.frombuffer(known, np.uint8)
 
 
 def digest(batch: Batch) -> str:

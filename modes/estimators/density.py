@@ -12,6 +12,7 @@ from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ..interop.operators import asoperator
+from ..resume import ResumeFile
 from .estimate import Estimate, check_symmetric, mean_and_error, probing, square
 from .exact import STRUCTURE, exact_spectrum, of_spectrum
 from .lanczos import Rule, ritz
@@ -107,7 +108,7 @@ def remaining(first: Any, second: Any, last: Any) -> Any:
 @validated
 def spectral_density(
     A: Any, *, steps: Positive = 50, probes: Positive = 10, exact: bool | None = None,
-    seed: Natural = 0, progress: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None, resume: ResumeFile | None = None,
 ) -> SpectralDensity:  # fmt: skip
     """φ(t) ≈ mean over v of Σⱼ τⱼ² δ(t - θⱼ): stochastic Lanczos quadrature of a symmetric A.
 
@@ -123,10 +124,12 @@ def spectral_density(
     - `probes`: the number of random vectors.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) if the density is exact.
     """
-    with probing(A, "spectral density", progress, seed) as P:
+    told = {"steps": steps, "probes": probes, "exact": exact}
+    with probing(A, "spectral density", progress, seed, resume, **told) as P:
         n, most = square(P), np.inf if exact else steps * probes
         if not n:
             raise InputError("an empty operator has no spectral density: it has no eigenvalues")
@@ -147,7 +150,7 @@ def spectral_density(
 @validated
 def logdet(
     A: Any, *, steps: Positive = 50, probes: Positive = 10, exact: bool | None = None,
-    seed: Natural = 0, progress: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None, resume: ResumeFile | None = None,
 ) -> Estimate:  # fmt: skip
     """log det A = tr log A = Σᵢ log λᵢ of a symmetric positive definite operator.
 
@@ -161,6 +164,7 @@ def logdet(
     - `probes`: the number of random vectors.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,
     symmetric and positive definite.
@@ -171,7 +175,9 @@ def logdet(
     """
     if getattr(A, "shape", None) == (0, 0):
         return Estimate(0.0, 0.0, 0, STRUCTURE)  # det of an empty matrix is 1
-    rho = spectral_density(A, steps=steps, probes=probes, exact=exact, seed=seed, progress=progress)
+    rho = spectral_density(
+        A, steps=steps, probes=probes, exact=exact, seed=seed, progress=progress, resume=resume
+    )
     found = rho.quadrature(_log)
     if found.exact:
         of_spectrum(asoperator(A), rho.nodes.ravel())

@@ -18,6 +18,7 @@ from ...jacobians.hooks import Shown
 from ...jacobians.placing import HOST
 from ...jacobians.progress import Tick, counting
 from ...jacobians.readings import is_kept
+from ..resume import ResumeFile, Work, begin_work
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,17 @@ class Probed:
             raise InputError(f"an estimate is of an operator, not of {type(A).__name__}") from error
         if np.issubdtype(self.A.dtype, np.complexfloating):
             raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
-        self.shape, self.tick, self.products = self.A.shape, tick, 0
+        self.shape, self.tick, self.work = self.A.shape, tick, Work()
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
         there = getattr(self.A, "place", None)
         self.place = there if there is not None and there.op.writes else HOST  # blocks are filled
         self.rng, self.xp = self.place.random(seed), self.place.module
         self.how: dict[str, Any] = {"dtype": self.xp.float64, "device": self.place.device}
+
+    @property
+    def products(self) -> int:
+        """The products so far."""
+        return self.work.count
 
     def normal(self, *shape: int) -> Array:
         """Independent standard normal numbers."""
@@ -118,19 +124,31 @@ class Probed:
         shape = rows, columns.shape[1]
         found = self.zeros(*shape) if is_kept(V) else np.empty(shape)
         width = max(1, CHUNK_BYTES // (8 * max(*self.shape, 1)))
-        for start in range(0, columns.shape[1], width):
+        loop = self.work.loop("product", 0, found)
+        done, found = loop.state
+        for start in range(done, columns.shape[1], width):
             part = columns[:, start : start + width]
-            found[:, start : start + width] = product(part)
-            self.products += part.shape[1]
-            self.tick(part.shape[1])
+            stop = start + part.shape[1]
+            found[:, start:stop] = product(part)
+            loop.step(stop, found[:, :stop], products=stop - start)
+            self.tick(stop - start)
         return found[:, 0] if V.ndim == 1 else found
 
 
 @contextmanager
-def probing(A: Any, label: str, shown: bool | None = None, seed: int = 0) -> Iterator[Probed]:
-    """The operator for an estimator, with its products shown on a terminal."""
+def probing(
+    A: Any, label: str, shown: bool | None = None, seed: int = 0,
+    resume: ResumeFile | None = None, **options: Any,
+) -> Iterator[Probed]:  # fmt: skip
+    """The operator for an estimator, with its products shown on a terminal.
+
+    With `resume` the estimator goes on from the file, if it is of the same `options`.
+    """
     with counting(label, "products", shown=shown) as tick:
-        yield Probed(A, tick, seed)
+        P = Probed(A, tick, seed)
+        P.work, P.A = begin_work(resume, label, P.A, {"seed": seed, **options})
+        with P.work.going_on():
+            yield P
 
 
 def square(P: Probed) -> int:

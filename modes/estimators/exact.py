@@ -77,9 +77,8 @@ def exact_diagonal(P: Probed) -> Found:
     """diag(A), by n products, Aⱼⱼ = eⱼᵀ A eⱼ, if nothing else determines it."""
     if known := known_diagonal(P):
         return known
-    chunks = unit_columns(P, P.shape[1], min(P.shape))
-    found = [(P @ unit)[start:stop].diagonal() for start, stop, unit in chunks]
-    return P.xp.concatenate([P.zeros(0), *found]), PRODUCTS
+    found = column_numbers(P, min(P.shape), lambda j, AE: AE[j : j + AE.shape[1]].diagonal())
+    return found, PRODUCTS
 
 
 def known_squares(P: Probed) -> Found | None:
@@ -103,18 +102,31 @@ def squares_by_products(P: Probed) -> Array:
     """(Σᵢ Aᵢⱼ²)ⱼ by min(m, n) products."""
     m, n = P.shape
     if n <= m:
-        columns = [((P @ unit) ** 2).sum(0) for _, _, unit in unit_columns(P, n, n)]
-        return P.xp.concatenate([P.zeros(0), *columns])
-    rows = ((P.adjoint(unit) ** 2).sum(1) for _, _, unit in unit_columns(P, m, m))
-    return sum(rows, P.zeros(n))
+        return column_numbers(P, n, lambda _, AE: (AE**2).sum(0))
+    loop = P.work.loop("rows", 0, P.zeros(n))
+    done, squares = loop.state
+    for _, stop, units in unit_columns(P, m, done, m):
+        squares = squares + (P.adjoint(units) ** 2).sum(1)
+        loop.step(stop, squares)
+    return squares
+
+
+def column_numbers(P: Probed, count: int, find: Callable[[int, Array], Array]) -> Array:
+    """A number for each of the first columns, find(j, A [eⱼ, eⱼ₊₁, …])."""
+    loop = P.work.loop("columns", 0, P.zeros(count))
+    done, found = loop.state
+    for start, stop, units in unit_columns(P, P.shape[1], done, count):
+        found[start:stop] = find(start, P @ units)
+        loop.step(stop, found[:stop])
+    return found
 
 
 def unit_columns(
-    P: Probed, n: int, first: int, width: int = 64
+    P: Probed, n: int, first: int, end: int, width: int = 64
 ) -> Iterator[tuple[int, int, Array]]:
-    """The first unit vectors of length n as columns, in chunks with their start and stop."""
-    for start in range(0, first, width):
-        stop = min(start + width, first)
+    """The unit vectors of length n as columns, in chunks with their start and stop."""
+    for start in range(first, end, width):
+        stop = min(start + width, end)
         yield start, stop, P.units(start, stop, n)
 
 

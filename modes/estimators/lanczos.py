@@ -18,6 +18,7 @@ from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host
 from ...jacobians.errors import InputError
 from ...jacobians.readings import library_of, module_of
+from ..resume import ResumeFile
 from .estimate import Estimate, Probed, check_symmetric, probing
 
 BASIS_BYTES = 2**30
@@ -32,13 +33,15 @@ def ritz(P: Probed, starts: Array, steps: tuple[int, ...]) -> list[Rule]:
     """The quadrature rules after each number of steps; the last number is the largest."""
     n, m = starts.shape
     width = max(1, BASIS_BYTES // (8 * n * steps[-1]))
-    parts = [
-        tridiagonal(P, starts[:, first : first + width], steps[-1]) for first in range(0, m, width)
-    ]
-    diagonal, beside = (
-        np.concatenate(list(map(host, side)), axis=1).T for side in zip(*parts, strict=True)
-    )
-    return [quadrature_rule(diagonal[:, :k], beside[:, : k - 1]) for k in steps]
+    loop = P.work.loop("starts", 0, *P.zeros(2, steps[-1], m))
+    done, diagonal, beside = loop.state
+    for first in range(done, m, width):
+        stop = min(first + width, m)
+        found = tridiagonal(P, starts[:, first:stop], steps[-1])
+        diagonal[:, first:stop], beside[:, first:stop] = found
+        loop.step(stop, diagonal[:, :stop], beside[:, :stop])
+    T, off = host(diagonal).T, host(beside).T
+    return [quadrature_rule(T[:, :k], off[:, : k - 1]) for k in steps]
 
 
 def quadrature_rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
@@ -57,14 +60,14 @@ def tridiagonal(P: Probed, starts: Array, steps: int) -> tuple[Array, Array]:
     Where the Krylov space is exhausted, T has zero rows, which get no weight.
     """
     n, m = starts.shape
-    basis = P.zeros(m, steps, n)
-    diagonal, beside = P.zeros(2, steps, m)
-    v = starts
-    for k in range(steps):
+    loop = P.work.loop("Lanczos", 0, starts, P.zeros(m, steps, n), *P.zeros(2, steps, m))
+    done, v, basis, diagonal, beside = loop.state
+    for k in range(done, steps):
         basis[:, k] = v.T
         w = P @ v
         diagonal[k] = (v * w).sum(0)
         v, beside[k] = orthonormal(w, basis[:, : k + 1], P.eps)
+        loop.step(k + 1, v, basis[:, : k + 1], diagonal[: k + 1], beside[: k + 1])
     return diagonal, beside
 
 
@@ -95,19 +98,21 @@ def extremes(P: Probed, steps: int, done: Callable[[Extremes], bool]) -> Extreme
     forward, backward = ways if P.shape[0] >= P.shape[1] else ways[::-1]
     m, n = max(P.shape), min(P.shape)
     steps = min(steps, n)
-    left, right = P.zeros(1, steps, m), P.zeros(1, steps, n)
-    alpha, beta = np.zeros((2, steps))
     v = P.normal(n, 1)
     v /= P.xp.linalg.norm(v)
-    for k in range(steps):
+    bases, lengths = (P.zeros(1, steps, m), P.zeros(1, steps, n)), np.zeros((2, steps))
+    loop = P.work.loop("bidiagonalisation", 0, False, v, *bases, *lengths)
+    k, ends, v, left, right, alpha, beta = loop.state
+    while k < steps and not ends:
         right[0, k] = v[:, 0]
         u, length = orthonormal(forward(v), left[:, :k], P.eps)
         left[0, k], alpha[k] = u[:, 0], float(length[0])
         v, length = orthonormal(backward(u), right[:, : k + 1], P.eps)
         beta[k] = float(length[0])
-        if not beta[k] or (k % 5 == 4 and done(_values(alpha[: k + 1], beta[: k + 1]))):
-            break
-    return _values(alpha[: k + 1], beta[: k + 1])
+        k += 1
+        ends = not beta[k - 1] or (k % 5 == 0 and done(_values(alpha[:k], beta[:k])))
+        loop.step(k, bool(ends), v, left[:, :k], right[:, :k], alpha[:k], beta[:k])
+    return _values(alpha[:k], beta[:k])
 
 
 def _values(alpha: np.ndarray, beta: np.ndarray) -> Extremes:
@@ -130,6 +135,7 @@ def low_rank(
     iterations: Natural = 1,
     seed: Natural = 0,
     progress: bool | None = None,
+    resume: ResumeFile | None = None,
 ) -> Estimate:
     """A ≈ U Σ Vᵀ of the given `rank`, as an operator whose `u` and `v` hold U Σ and V.
 
@@ -142,6 +148,7 @@ def low_rank(
     - `iterations`: power iterations of `"svd"`, for singular values that decay slowly.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (m, n), U Σ (m, rank) and V (n, rank), with a rank of at most min(m, n). Raises
     `InputError` for an unknown `method` and where A is complex; with `"nystrom"` also where A is
@@ -149,7 +156,8 @@ def low_rank(
     structure with randomness", 2011; Tropp et al., "Fixed-rank approximation of a
     positive-semidefinite matrix from streaming data", 2017.
     """
-    with probing(A, "low rank", progress, seed) as P:
+    told = {"rank": rank, "method": method, "oversampling": oversampling, "iterations": iterations}
+    with probing(A, "low rank", progress, seed, resume, **told) as P:
         sketch = min(rank + oversampling, *P.shape)
         if method == "nystrom":
             check_symmetric(P)
@@ -182,7 +190,7 @@ def nystrom(P: Probed, sketch: int) -> tuple[Array, Array]:
     probes, _ = linalg.qr(P.normal(P.shape[1], sketch))
     Y = P @ probes
     shift = P.shape[1] ** 0.5 * P.eps * max(float(linalg.norm(Y, 2)), 1e-300)
-    Y += shift * probes
+    Y = Y + shift * probes
     small = probes.T @ Y
     try:
         L = linalg.cholesky((small + small.T) / 2)

@@ -11,6 +11,7 @@ import numpy as np
 from ...jacobians import Diagonal, Identity, Scalar
 from ...jacobians.arguments import Natural, NonNegative, Positive, validated
 from ...jacobians.errors import InputError
+from ..resume import ResumeFile
 from .estimate import Estimate, mean_and_error, probing
 from .exact import DENSE_ROWS, column_squares, exact_spectrum, known_squares
 from .lanczos import Extremes, extremes
@@ -19,7 +20,7 @@ from .lanczos import Extremes, extremes
 @validated
 def frobenius_norm(
     A: Any, *, exact: bool | None = None, products: Positive = 60, seed: Natural = 0,
-    progress: bool | None = None,
+    progress: bool | None = None, resume: ResumeFile | None = None,
 ) -> Estimate:  # fmt: skip
     """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for a vector ω of random signs.
 
@@ -29,6 +30,7 @@ def frobenius_norm(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
@@ -37,7 +39,8 @@ def frobenius_norm(
     >>> frobenius_norm(Diagonal(np.array([3.0, 4.0])))
     5 (exact by structure, 0 products)
     """
-    with probing(A, "Frobenius norm", progress, seed) as P:
+    told = {"exact": exact, "products": products}
+    with probing(A, "Frobenius norm", progress, seed, resume, **told) as P:
         known = None if exact is False else known_squares(P)
         if exact or known or (exact is None and min(P.shape) <= products):
             squares, how = known or column_squares(P)
@@ -50,7 +53,7 @@ def frobenius_norm(
 @validated
 def spectral_norm(
     A: Any, *, exact: bool | None = None, products: Positive = 200, rtol: NonNegative = 1e-6,
-    seed: Natural = 0, progress: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None, resume: ResumeFile | None = None,
 ) -> Estimate:  # fmt: skip
     """‖A‖₂ = σ₁, the largest singular value.
 
@@ -63,17 +66,18 @@ def spectral_norm(
     - `rtol`: the relative error at which the iteration ends.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
     """
-    return _from_extremes(A, "spectral norm", _first, exact, products, rtol, seed, progress)
+    return _from_extremes(A, "spectral norm", _first, exact, products, rtol, seed, progress, resume)
 
 
 @validated
 def condition_number(
     A: Any, *, exact: bool | None = None, products: Positive = 400, rtol: NonNegative = 1e-3,
-    seed: Natural = 0, progress: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None, resume: ResumeFile | None = None,
 ) -> Estimate:  # fmt: skip
     """κ₂(A) = σ₁ / σₙ, the ratio of the extreme singular values; infinite if σₙ is zero.
 
@@ -87,11 +91,14 @@ def condition_number(
     - `rtol`: the relative error at which the iteration ends.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
     is empty or complex.
     """
-    found = _from_extremes(A, "condition number", _ratio, exact, products, rtol, seed, progress)
+    found = _from_extremes(
+        A, "condition number", _ratio, exact, products, rtol, seed, progress, resume
+    )
     if found.error <= rtol * found.value:
         return found
     return replace(found, error=np.inf, method=found.method.removeprefix("exact "))
@@ -115,7 +122,7 @@ def _ratio(found: Extremes) -> tuple[float, float]:
 
 def _from_extremes(
     A: Any, label: str, of: Callable[[Extremes], tuple[float, float]], exact: bool | None,
-    products: int, rtol: float, seed: int, progress: bool | None,
+    products: int, rtol: float, seed: int, progress: bool | None, resume: ResumeFile | None,
 ) -> Estimate:  # fmt: skip
     """A function of σ₁ and σₙ with its error, from all singular values where these are cheap."""
 
@@ -123,7 +130,8 @@ def _from_extremes(
         value, error = of(found)
         return bool(error <= rtol * value)
 
-    with probing(A, label, progress, seed) as P:
+    told = {"exact": exact, "products": products, "rtol": rtol}
+    with probing(A, label, progress, seed, resume, **told) as P:
         most = np.inf if exact else min(products, DENSE_ROWS)
         iterated = exact is False and min(P.shape) > 0
         known = None if iterated else exact_spectrum(P, "singular values", most)

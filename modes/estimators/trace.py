@@ -18,6 +18,7 @@ import numpy as np
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host
 from ...jacobians.readings import library_of
+from ..resume import ResumeFile
 from .estimate import Estimate, Probed, mean_and_error, probing, square
 from .exact import PRODUCTS, exact_diagonal, known_diagonal
 
@@ -29,6 +30,7 @@ Found = tuple[Any, Any]
 def trace(
     A: Any, *, method: Literal["exact", "xtrace", "hutch++", "hutchinson"] | None = None,
     products: Positive = 60, seed: Natural = 0, progress: bool | None = None,
+    resume: ResumeFile | None = None,
 ) -> Estimate:  # fmt: skip
     """tr A = Σᵢ Aᵢᵢ of a square operator, estimated from at most `products` products.
 
@@ -44,6 +46,7 @@ def trace(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
     and for an unknown `method`. Sources: Hutchinson, 1990; Meyer et al., "Hutch++: optimal
@@ -54,7 +57,7 @@ def trace(
     >>> trace(Diagonal(np.array([1.0, 2.0, 4.0])))
     7 (exact by structure, 0 products)
     """
-    found = estimated(A, "trace", TRACES, method, products, seed, progress)
+    found = estimated(A, "trace", TRACES, method, products, seed, progress, resume)
     return replace(found, value=float(found.value.sum()), error=float(np.sum(host(found.error))))
 
 
@@ -102,7 +105,7 @@ def xtrace(P: Probed, products: int) -> Found:
 @validated
 def diagonal(
     A: Any, *, method: Literal["exact", "xdiag"] | None = None, products: Positive = 60,
-    seed: Natural = 0, progress: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None, resume: ResumeFile | None = None,
 ) -> Estimate:  # fmt: skip
     """(Aᵢᵢ)ᵢ of a square operator, estimated from at most `products` products.
 
@@ -115,6 +118,7 @@ def diagonal(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `resume`: a `ResumeFile`, from which the work goes on after an interruption.
 
     Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or
     not real, and for an unknown `method`. Source: Epperly, Tropp, Webber, "XTrace: making the most
@@ -125,7 +129,7 @@ def diagonal(
     >>> diagonal(J.T @ J).value
     array([10., 20.])
     """
-    return estimated(A, "diagonal", DIAGONALS, method, products, seed, progress)
+    return estimated(A, "diagonal", DIAGONALS, method, products, seed, progress, resume)
 
 
 def xdiag(P: Probed, products: int) -> Found:
@@ -156,10 +160,11 @@ DIAGONALS: Methods = {"xdiag": ("XDiag", xdiag)}
 
 def estimated(
     A: Any, label: str, methods: Methods, method: str | None, products: int, seed: int,
-    progress: bool | None,
+    progress: bool | None, resume: ResumeFile | None,
 ) -> Estimate:  # fmt: skip
     """The exact diagonal where that is asked for or takes few products, else by a method."""
-    with probing(A, label, progress, seed) as P:
+    told = {"method": method, "products": products}
+    with probing(A, label, progress, seed, resume, **told) as P:
         n = square(P)
         known = known_diagonal(P) if method in (None, "exact") else None
         if method == "exact" or known or (method is None and n <= products):

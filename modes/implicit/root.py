@@ -9,21 +9,21 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ...jacobians import Block, Identity, Jacobian
-from ...jacobians.arguments import Count, NonNegative, validated
+from ...jacobians import Block, Identity
+from ...jacobians.arguments import Above0, Count, NonNegative, Positive, validated
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, NotConverged
-from ...jacobians.hooks import to_jax, to_torch
+from ...jacobians.hooks import to_jax
 from ...jacobians.threads import cached_property
 from ..gradient import Gradient
 from ..hessian import Hessian
-from ..linear.chained import Implied, Named, chain_jacobians, chained_hessian, is_implied
+from ..linear.chained import Implied, Named, chain_jacobians, chained_hessian, implied_in
 from ..linear.derivatives.route import route_of
 from ..linear.linearization import Linearization, linearized
 from ..linear.symmetric import Curvature, Symmetric
 from ..model.flow.contents import unique_name
 from ..model.flow.nodes import Nodes
-from ..model.primal.inputs import Names, find_tensor, names_of
+from ..model.primal.inputs import Names, names_of
 from ..model.primal.model import Model, ModelLike, as_model
 from ..solvers.anderson import anderson
 from ..solvers.implicit_system import LinearSolver
@@ -31,6 +31,7 @@ from ..solvers.initial_value import trials
 from ..solvers.iteration import OptimizeResult, Preconditioner
 from ..solvers.levenberg_marquardt import levenberg_marquardt
 from ..solvers.roots import newton_krylov
+from .export_root import export_root
 from .linear_solves import LinearSolves
 
 Method = Literal["newton_krylov", "levenberg_marquardt", "anderson"]
@@ -151,8 +152,7 @@ class Equations:
 
     def solved(self, inputs: Mapping[str, Any]) -> Root:
         """The root near the x of the inputs, some of which may be implied themselves."""
-        sources = {n: x for n, x in inputs.items() if isinstance(x, Implied)}
-        values = {**inputs, **{n: x.tensors[x.tensor_for(n)] for n, x in sources.items()}}
+        sources, values = implied_in(inputs)
         if not sources:
             free = {n: spec for n, spec in self.model.inputs.items() if n not in self.x}
             names = names_of(self.model, self.wrt, free, "wrt")
@@ -202,7 +202,7 @@ class Root(Implied):
     def J(self) -> Named:
         """dx*/dp = −(∂F/∂x)⁻¹ ∂F/∂p, between the tensors of `wrt` and of x."""
         e, inputs = self.equations, {**self.point, **self.sources}
-        if is_implied(inputs):
+        if self.sources:
             return chain_jacobians(
                 e.model, inputs, e.wrt, lambda _, wrt: self._own(wrt), self._again
             )
@@ -218,17 +218,11 @@ class Root(Implied):
         route = route_of(e.model, e.of, (*e.x, *wrt), e.engine, e.model.estimates)
         return linearized(route, self.point)  # where a block may be zero
 
-    @cached_property
-    def solve(self) -> Jacobian:
-        """(∂F/∂x)⁻¹."""
-        return self.equations.solves(self._linearized(()))
-
     def _own(self, wrt: tuple[str, ...]) -> Named:
         """dx*/dp in tensors of this model alone."""
         e, whole = self.equations, self._linearized(wrt)
-        moved = whole.block(e.of, wrt)
-        x = tuple(find_tensor(name, whole.domain)[1] for name in e.x)
-        return Named(-(self.solve @ moved), moved.domain, x, self.tensors, self._again)
+        A, B = whole.block(e.of, e.x), whole.block(e.of, wrt)
+        return Named(-(e.solves(A) @ B), B.domain, A.domain, self.tensors, self._again)
 
     def curvature(self, weights: Mapping[str, Any]) -> Curvature:
         """∂²⟨w, x*(p)⟩/∂p² = Sᵀ ∂²⟨λ, F⟩/∂(x, p)² S, with S = d(x*, p)/dp and ∂F/∂xᵀ λ = −w.
@@ -239,7 +233,7 @@ class Root(Implied):
         """
         e, inputs = self.equations, {**self.point, **self.sources}
         again = partial(self._curved, weights)
-        if is_implied(inputs):
+        if self.sources:
             return chained_hessian(e.model, inputs, e.wrt, partial(self._own_part, weights), again)
         return self._own_part(weights, inputs, tuple(s.name for s in self.J.domain))[0]
 
@@ -250,8 +244,8 @@ class Root(Implied):
         self, weights: Mapping[str, Any], _: Mapping[str, Any], wrt: tuple[str, ...]
     ) -> tuple[Curvature, Mapping[str, Any]]:
         """The second and first derivatives of ⟨w, x*⟩ in tensors of this model alone."""
-        e, J = self.equations, self._own(wrt)
-        multipliers = Named(-self.solve.T, J.codomain, self._linearized(()).codomain, {})
+        e, J, A = self.equations, self._own(wrt), self._linearized(())
+        multipliers = Named(-e.solves(A).T, A.domain, A.codomain, {})
         f = Gradient(e.model, e.of, (*e.x, *wrt), multipliers.apply(weights), e.engine)
         H = Hessian(f.linearized(self.point), f)
         S = Block([[J.operator], [Identity(J.in_shape, J.dtype)]])
@@ -267,18 +261,6 @@ class Root(Implied):
         """
         return self.equations.solved({**self.point, **self.sources, **inputs})
 
-    def to_torch(self) -> Callable[..., Any]:
-        """p ↦ x*(p), the tensors of `wrt` in order, as a layer of PyTorch.
-
-        Each call solves from the last x*; backward is one transposed solve. The layer has first
-        derivatives alone. Needs `onnxjac[torch]`.
-
-        Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and
-        `NotConverged` where a solve does.
-        """
-        found: Callable[..., Any] = to_torch(self)
-        return found
-
     def to_jax(self) -> Callable[..., Any]:
         """p ↦ x*(p), the tensors of `wrt` in order, as a function of JAX.
 
@@ -289,6 +271,31 @@ class Root(Implied):
         """
         found: Callable[..., Any] = to_jax(self)
         return found
+
+    @validated
+    def export(
+        self, loss: ModelLike | None = None, inputs: Mapping[str, Any] | None = None, *,
+        of: str | None = None, wrt: Names = None, rtol: Above0 = 1e-6, maxiter: Positive = 50,
+    ) -> Any:  # fmt: skip
+        """x* and its adjoint as plain ONNX, which any runtime executes: by Loops.
+
+        (inputs, `{x}_cotangent`) ↦ (`{x}_root`, `{x}_residual`, `{p}_cotangent`), and with a `loss`
+        (inputs) ↦ (the loss, its `{w}_grad`, `{x}_root`, `{x}_residual`, `{p}_grad`): a training
+        step's gradients. `{x}_residual` is ‖F‖. Newton's method starts at the input x, by full
+        steps; their systems, and the transposed one of the adjoint, are solved by BiCGSTAB. So the
+        adjoint is the implicit function theorem's, to `rtol`. Weights among p and w are inputs, by
+        default as they are.
+
+        - `loss`: a model of x*, with one scalar `of`; `inputs` are its inputs, this root among
+          them.
+        - `wrt`: further tensors w of the loss, by name.
+        - `rtol`: ‖F‖ over √(1 + ‖x‖²) at the end, and the relative residual of linear systems.
+        - `maxiter`: the most steps of Newton's method; linear systems take up to 20 times as many.
+
+        Shapes: as the models declare their tensors, free dimensions included. Raises `InputError`
+        where F is not one tensor of the size of x, and as `oj.export` does.
+        """
+        return export_root(self, loss, inputs or {}, of, wrt, rtol, maxiter)
 
     def __repr__(self) -> str:
         e = self.equations

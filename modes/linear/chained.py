@@ -13,6 +13,7 @@ import numpy as np
 from ...jacobians import Block, Jacobian, Take, common, dtype_of, prod_text, shape_of, size
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import to_torch
 from ...jacobians.threads import cached_property
 from ..model.primal.inputs import Names, Specs, applied, check_named, distinct, find_tensor, listed
 from ..model.primal.model import Model
@@ -107,23 +108,46 @@ class Implied(ABC):
             return find_tensor(name, self.J.codomain)[1].name
         return next(iter(self.tensors))
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise InputError(f"{self!r} is an input for oj.linearize, oj.jvp, oj.vjp, oj.grad and "
+                         "oj.hessian: elsewhere give its values, .tensors")  # fmt: skip
+
+    def to_torch(self) -> Callable[..., Any]:
+        """p ↦ x(p), the tensors of `wrt` in order, as a layer of PyTorch.
+
+        Each call solves from the last solution; backward is one product with Jᵀ. The layer has
+        first derivatives alone. Needs `onnxjac[torch]`.
+
+        Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and
+        `NotConverged` where a solve does.
+        """
+        found: Callable[..., Any] = to_torch(self)
+        return found
+
+
+def implied_in(inputs: Mapping[str, Any]) -> tuple[dict[str, Implied], dict[str, Any]]:
+    """The implied ones among the inputs of a model, and the values of all."""
+    sources = {name: x for name, x in inputs.items() if isinstance(x, Implied)}
+    found = {name: x.tensors[x.tensor_for(name)] for name, x in sources.items()}
+    return sources, {**inputs, **found}
+
 
 @final
 class Chain:
     """p ↦ (x(p), p): where the inputs of a model are, if some of them are implied."""
 
     def __init__(self, model: Model, inputs: Mapping[str, Any], wrt: Names) -> None:
-        sources = {name: x for name, x in inputs.items() if isinstance(x, Implied)}
+        sources, self.values = implied_in(inputs)
         self.whole = {id(x): x for x in sources.values()}
         self.at = {key: {n: x.tensor_for(n) for n, s in sources.items() if s is x}
                    for key, x in self.whole.items()}  # fmt: skip
-        self.values = {**inputs, **{n: x.tensors[x.tensor_for(n)] for n, x in sources.items()}}
         behind = {s.name: s for x in self.whole.values() for s in x.J.domain}
         self.names = tuple(behind) if wrt is None else distinct(wrt, "wrt")
-        if hit := [name for name in self.names if name in sources]:
+        if hit := [name for name in self.names if name in sources and name not in behind]:
             raise InputError(f"wrt={hit[0]!r} is a root, which its equations define: name what it "
                              f"depends on, such as {', '.join(map(repr, behind))}")  # fmt: skip
-        self.direct = tuple(n for n in self.names if n in model or n not in behind)
+        own = (n for n in self.names if n not in sources)
+        self.direct = tuple(n for n in own if n in model or n not in behind)
         self.wrt = (*(name for names in self.at.values() for name in names), *self.direct)
         self.behind = behind
 

@@ -620,8 +620,8 @@ class Compared:
         count, endless = len(self.judged), int(np.count_nonzero(~self.finite))
         said = []
         if self.on_kinks:
-            said.append(f"{self.on_kinks} of {count} entries not compared: as on a kink or jump, "
-                        f"no slope settles")  # fmt: skip
+            said.append(f"{self.on_kinks} of {count} entries not compared: their differences have "
+                        "no limit, as on a kink or jump")  # fmt: skip
         if self.under_rounding:
             said.append(f"{self.under_rounding} of {count} entries not compared: rounding hides "
                         f"them: {self.why}")  # fmt: skip

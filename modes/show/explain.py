@@ -100,7 +100,7 @@ def planning(dag: Dag) -> str:
     """What was multiplied out, or why nothing was."""
     plan, before = plan_of(dag), eliminated(dag)
     if plan is None:
-        return "not considered yet, since J has given few products; J.plan(products=) says how many"
+        return "nothing yet: J has had few products; J.plan(products=) says how many will follow"
     if not (n := len(new_edges(plan, before))):
         return "nothing, since no stretch would repay it"
     return f"{n} stretch{'es' * (n > 1)}, which hold {bytes_text(spent(plan, before))}"
@@ -112,7 +112,7 @@ def explain_order(dag: Dag) -> str:
     best, *others = (f"{order.name} {order.flops:.2g} flops" for order in found)
     legend = "J0, J1 … are the operators that elimination left, from wrt on"
     named = [legend] if any("J0" in order.name for order in found) else []
-    return "; ".join([f"by {best}, the least", *others, *named])
+    return "; ".join([f"cheapest order {best}", *others, *named])
 
 
 def engine_of(J: Linearization, name: str = "") -> Iterator[str]:

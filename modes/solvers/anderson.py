@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,14 +38,21 @@ def anderson(
 
 def mixed(problem: Problem, goal: Goal, memory: int) -> Iterator[OptimizeResult]:
     """The state at the start, and after every iteration."""
-    x = problem.x0
-    last: tuple[np.ndarray, np.ndarray] | None = None
-    moves, changes = list[np.ndarray](), list[np.ndarray]()
-    for nit in count():
-        F = problem.values(x)
+    for nit, (x, F) in enumerate(accelerated(problem.values, problem.x0, memory)):
         small = max(goal.size, goal.relative * length(x))
         status = GRADIENT if length(F) <= small else GOING
         yield solver_state(problem, status, x=x, fun=F, nit=nit)
+
+
+def accelerated(
+    residual: Callable[[Array], Array], x: Array, memory: int
+) -> Iterator[tuple[Array, Array]]:
+    """x and F at the start, and after every iteration, without end."""
+    last: tuple[np.ndarray, np.ndarray] | None = None
+    moves, changes = list[np.ndarray](), list[np.ndarray]()
+    while True:
+        F = residual(x)
+        yield x, F
         here = host(x), host(F)
         if last is not None:
             moves.append(here[0] - last[0])
@@ -67,6 +73,7 @@ def extrapolated(
     """
     if not moves:
         return x + F
-    dF = np.stack(changes, axis=1)
-    gamma = np.linalg.lstsq(dF, F, rcond=None)[0]
-    return x + F - (np.stack(moves, axis=1) + dF) @ gamma
+    dF = np.stack([change / (np.linalg.norm(change) or 1.0) for change in changes])
+    dX = np.stack([m / (np.linalg.norm(c) or 1.0) for m, c in zip(moves, changes, strict=True)])
+    gamma = np.linalg.lstsq(dF @ dF.T, dF @ F, rcond=None)[0]  # few numbers, by normal equations
+    return x + F - gamma @ (dX + dF)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
 from ...jacobians.arguments import Count, NonNegative, Positive, validated
@@ -21,6 +20,8 @@ from ..data.adapter import NOTHING, Data
 from ..data.batches import Batch, as_batch, is_data
 from ..model.primal.inputs import HEAD, Names
 from ..model.primal.model import ModelLike
+from ..resume import ResumeFile, Work
+from .inverse import conjugate_gradients
 from .iteration import (
     DESCENT,
     GOING,
@@ -65,6 +66,7 @@ def newton_cg(
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
     comm: Any = None,
+    resume: ResumeFile | None = None,
 ) -> OptimizeResult:
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
 
@@ -79,7 +81,8 @@ def newton_cg(
     `oj.preconditioners.jacobi`. SciPy's methods take none, so a preconditioned iteration is our
     own, of the same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step.
     Then `tol`, by default 1e-4, bounds ‖∇f‖ in both, `maxiter` is 200 n, and there are no
-    `options`. So does an iteration over tensors, with `engine="torch"`, which stay on their device.
+    `options`. So does an iteration over tensors, with `engine="torch"`, which stay on their device,
+    and one with `resume`.
 
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `globalization`: `"line search"` or `"trust region"`.
@@ -90,6 +93,8 @@ def newton_cg(
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
     - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
+    - `resume`: a `ResumeFile`, from which the iteration goes on after an interruption, also within
+      a step; `tol` and `maxiter` may change.
     - `model`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
@@ -100,15 +105,19 @@ def newton_cg(
     """
     over = checked_over(inputs, reduction, batch_size, shared, comm)
     problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine, over=over))
-    if preconditioner is None and is_kept(problem.x0):
+    if preconditioner is None and (resume is not None or is_kept(problem.x0)):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
         if options:
-            raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
-        moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
-        states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
+            raise InputError("options= are for SciPy, which has no preconditioner and no state to "
+                             "go on from: use tol=")  # fmt: skip
+        work = begin_descent(problem, resume, "Newton-CG", {"globalization": globalization})
+        moves = Moves(problem, preconditioner, work)
+        region = Region(np.inf if globalization == "line search" else np.nan)
+        states = descent(problem, moves, 1e-4 if tol is None else tol, work, "nhev", region)
         most = 200 * len(problem.x0) if maxiter is None else maxiter
-        return run(states, "Newton-CG", most, callback, progress)
+        with work.going_on():
+            return run(states, "Newton-CG", most, callback, progress)
     from scipy.optimize import minimize  # which imports much
 
     start, _ = problem.value_and_grad(problem.x0)  # warns of tensors without a part in f
@@ -187,6 +196,7 @@ def natural_gradient(
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
     comm: Any = None,
+    resume: ResumeFile | None = None,
 ) -> OptimizeResult:
     """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
 
@@ -208,6 +218,8 @@ def natural_gradient(
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
     - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
+    - `resume`: a `ResumeFile`, from which the iteration goes on after an interruption, also within
+      a step; `gtol` and `maxiter` may change.
     - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
@@ -229,19 +241,26 @@ def natural_gradient(
         curvature = partial(over_data, problem, options) if problem.several else move_by(make)
     metric = curvature
 
-    def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
+    told = {"at": at, "damping": damping, "inner_rtol": inner_rtol}
+    work = begin_descent(problem, resume, "natural gradient", told)
+
+    def move(x: np.ndarray, f: float, g: np.ndarray, none: Region) -> Moved:
         C = metric(problem.unflatten(x) if problem.several else problem.point(x))
         M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
         if is_kept(g):
             M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
-            delta = truncated_cg(A, g, M, rtol=inner_rtol).delta
+            step = truncated_cg(A, g, M, rtol=inner_rtol, work=work)
+            delta, taken = step.delta, step.products
         else:
-            delta, _ = cg(A, -g, rtol=inner_rtol, M=M)
-        return searched(problem, x, f, g, like(delta, x)), A.products
+            delta, taken = conjugate_gradients(
+                A, -g, rtol=inner_rtol, maxiter=10 * len(g), M=M, work=work
+            )
+        return searched(problem, x, f, g, like(delta, x)), taken, none
 
     tolerance = float(np.sqrt(np.finfo(dtype_of(problem.x0)).eps)) if gtol is None else gtol
-    states = descent(problem, move, tolerance)
-    return run(states, "natural gradient", maxiter, callback, progress)
+    states = descent(problem, move, tolerance, work)
+    with work.going_on():
+        return run(states, "natural gradient", maxiter, callback, progress)
 
 
 def checked_over(
@@ -280,25 +299,61 @@ def scalar(solver: str, problem: Problem) -> Problem:
     return problem
 
 
-Move = Callable[[np.ndarray, float, np.ndarray], tuple[np.ndarray | None, int]]
-"""(x, f, ∇f) ↦ the next point, None if no step reduces f, and the number of products it took."""
+class Region(NamedTuple):
+    """What a minimiser remembers: the `radius` of a trust region, infinite for a line search and
+    NaN where it is not known yet, and the least f and ‖∇f‖ so far.
+    """
+
+    radius: float
+    least: float = np.inf
+    flattest: float = np.inf
+
+
+UNKNOWN = Region(np.nan)
+
+Moved = tuple[np.ndarray | None, int, Region]
+"""The next point, None if no step reduces f, the number of products it took, and the region."""
+
+Move = Callable[[np.ndarray, float, np.ndarray, Region], Moved]
+"""(x, f, ∇f, region) ↦ the next point."""
+
+
+def begin_descent(
+    problem: Problem, resume: ResumeFile | None, kind: str, options: Mapping[str, Any]
+) -> Work:
+    """The work of a minimiser, which the file knows by f and ∇f at the start."""
+    told = {"of": problem.of, "wrt": problem.wrt, "dtype": dtype_of(problem.x0), **options}
+    work = Work(resume, kind, {**told, "engine": problem.engine}, problem.comm)
+    with work.going_on():
+        work.same("start", lambda: problem.x0)
+        work.same("value at the start", lambda: problem.value_and_grad(problem.x0)[0])
+        work.same("gradient at the start", lambda: problem.value_and_grad(problem.x0)[1])
+    return work
 
 
 def descent(
-    problem: Problem, move: Move, gtol: float, called: str = "products"
-) -> Iterator[OptimizeResult]:
+    problem: Problem, move: Move, gtol: float, work: Work, called: str = "products",
+    region: Region = UNKNOWN,
+) -> Iterator[OptimizeResult]:  # fmt: skip
     """The states of a minimiser of a scalar f, at the start and after every move, to ‖∇f‖ ≤ gtol.
 
     The field `called` of a state holds the number of products.
     """
-    x, status, products = problem.x0, GOING, 0
-    for nit in count():
+    counted = problem.values, problem.linearized
+    start = 0, False, 0, problem.x0, *(f.count for f in counted)
+    loop = work.loop("descent", *start, *region)
+    nit, stuck, products, x, *counts, radius, least, flattest = loop.state
+    region = Region(radius, least, flattest)
+    problem.values.count, problem.linearized.count = counts
+    while True:
         f, g = problem.value_and_grad(x)
-        status = GRADIENT if module_of(g).linalg.norm(g) <= gtol else status
+        flat = module_of(g).linalg.norm(g) <= gtol
+        status = GRADIENT if flat else STUCK if stuck else GOING
         yield solver_state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
-        moved, taken = move(x, f, g)
-        products += taken
-        x, status = (x, STUCK) if moved is None else (moved, GOING)
+        moved, taken, region = move(x, f, g, region)
+        stuck, products, nit = moved is None, products + taken, nit + 1
+        x = x if moved is None else moved
+        loop.step(nit, stuck, products, x, *(f.count for f in counted), *region)
 
 
 def searched(
@@ -313,57 +368,64 @@ POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15
 """Ratios of actual to predicted reduction: to shrink the region, widen it, accept a step."""
 
 
+@dataclass(frozen=True)
 class Moves:
     """Newton steps with a preconditioner, by a line search or in a trust region.
 
-    `radius` is infinite for a line search; a trust region starts with the length of the
-    preconditioned gradient. Lengths are ‖δ‖² = δᵀ M⁻¹ δ.
+    A trust region starts with the length of the preconditioned gradient. Lengths are ‖δ‖² = δᵀM⁻¹δ.
     """
 
-    def __init__(
-        self, problem: Problem, preconditioner: Preconditioner, radius: float | None
-    ) -> None:
-        self.problem, self.preconditioner, self.radius = problem, preconditioner, radius
-        self.least, self.flattest = np.inf, np.inf  # f and ‖∇f‖ so far
+    problem: Problem
+    preconditioner: Preconditioner
+    work: Work
 
-    def __call__(self, x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
+    def __call__(self, x: np.ndarray, f: float, g: np.ndarray, region: Region) -> Moved:
         """The point after a step δ ≈ −H⁻¹ g, more accurate for smaller g; None if it is x.
 
         None, too, if the last step along a line reduced neither f nor g: such steps may go on and
         on in the rounding of f.
         """
-        slope, line = float(module_of(g).linalg.norm(g)), self.radius == np.inf
-        if line and not (f < self.least or slope < self.flattest):
-            return None, 0
-        self.least, self.flattest = min(f, self.least), min(slope, self.flattest)
+        radius, least, flattest = region
+        slope, line = float(module_of(g).linalg.norm(g)), radius == np.inf
+        if line and not (f < least or slope < flattest):
+            return None, 0, region
         H = self.problem.curvature(x)
-        M, A = preconditioner_for(H, self.preconditioner), Counted(H)
-        if self.radius is None:
-            self.radius = float(g @ (M @ g)) ** 0.5
-        step = truncated_cg(A, g, M, rtol=min(0.5, slope**0.5), radius=self.radius)
+        M = preconditioner_for(H, self.preconditioner)
+        if np.isnan(radius):
+            radius = float(g @ (M @ g)) ** 0.5
+        tol = min(0.5, slope**0.5)
+        step = truncated_cg(H, g, M, rtol=tol, radius=radius, work=self.work)
         delta = like(step.delta, x)
-        moved = searched(self.problem, x, f, g, delta) if line else self.trusted(x, f, g, step)
-        return None if bool((x + delta == x).all()) else moved, A.products
+        if line:
+            moved = searched(self.problem, x, f, g, delta)
+        else:
+            moved, radius = self.trusted(x, f, g, step, radius)
+        moved = None if bool((x + delta == x).all()) else moved
+        return moved, step.products, Region(radius, min(f, least), min(slope, flattest))
 
-    def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: NewtonStep) -> np.ndarray:
-        """x + δ if f decreases about as predicted, else x; adapts the region."""
+    def trusted(
+        self, x: np.ndarray, f: float, g: np.ndarray, step: NewtonStep, radius: float
+    ) -> tuple[np.ndarray, float]:
+        """x + δ if f decreases about as predicted, else x; and the radius for the next step."""
         moved = x + like(step.delta, x)
         noise = rounding_change(x, f)
         gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
-        assert self.radius is not None
         if not gain >= POOR:
-            self.radius *= 0.25
+            radius *= 0.25
         elif gain > GOOD and step.cut:
-            self.radius *= 2
-        return moved if gain > ENOUGH else x
+            radius *= 2
+        return moved if gain > ENOUGH else x, radius
 
 
 class NewtonStep(NamedTuple):
-    """δ, the gradient g + H δ of the quadratic model there, and whether δ is on the boundary."""
+    """δ, the gradient g + H δ of the quadratic model there, the number of products that these took,
+    and whether δ is on the boundary.
+    """
 
     delta: np.ndarray
     slope: np.ndarray
-    cut: bool
+    products: int
+    cut: bool = False
 
     def promise(self, g: np.ndarray) -> float:
         """The reduction of the model: −gᵀδ − ½ δᵀHδ."""
@@ -371,7 +433,7 @@ class NewtonStep(NamedTuple):
 
 
 def truncated_cg(
-    H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf
+    H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf, work: Work | None = None
 ) -> NewtonStep:
     """min gᵀδ + ½ δᵀHδ for δᵀM⁻¹δ ≤ radius², until ‖g + H δ‖_M ≤ rtol ‖g‖_M or it is truncated.
 
@@ -384,29 +446,31 @@ def truncated_cg(
     >>> truncated_cg(np.eye(2), np.array([0.0, -4.0]), np.eye(2), rtol=1e-9, radius=1.0).delta
     array([0., 1.])
     """
-    delta, r, z = module_of(g).zeros_like(g), g, M @ g
-    p, rz = -z, float(g @ z)
+    z = M @ g
+    rz = float(g @ z)
     goal = rtol**2 * rz
-    length, along, reach = 0.0, 0.0, rz  # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed
-    for k in range(2 * len(g)):
-        if rz <= goal:
-            break
+    # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed
+    start = 0, module_of(g).zeros_like(g), g, -z, rz, 0.0, 0.0, rz
+    loop = (work or Work()).loop("truncated cg", *start)
+    k, delta, r, p, rz, length, along, reach = loop.state
+    while k < 2 * len(g) and rz > goal:
         Hp = H @ p
         curvature = float(p @ Hp)
         if curvature <= 0 and radius == np.inf:
-            return NewtonStep(delta, r, False) if k else _moved(delta, r, p, Hp, 1.0)
+            return NewtonStep(delta, r, k + 1) if k else NewtonStep(p, r + Hp, 1)
         alpha = rz / curvature if curvature > 0 else np.inf
         edge = boundary(length, along, reach, radius)
         if alpha >= edge:
-            return _moved(delta, r, p, Hp, edge)._replace(cut=True)
-        delta, r, _ = _moved(delta, r, p, Hp, alpha)
+            return NewtonStep(delta + edge * p, r + edge * Hp, k + 1, cut=True)
+        delta, r = delta + alpha * p, r + alpha * Hp
         z = M @ r
         before, rz = rz, float(r @ z)
         beta = rz / before
         length += 2 * alpha * along + alpha**2 * reach
         along, reach = beta * (along + alpha * reach), rz + beta**2 * reach
-        p = beta * p - z
-    return NewtonStep(delta, r, False)
+        p, k = beta * p - z, k + 1
+        loop.step(k, delta, r, p, rz, length, along, reach, products=1)
+    return NewtonStep(delta, r, k)
 
 
 def boundary(length: float, along: float, reach: float, radius: float) -> float:
@@ -416,8 +480,3 @@ def boundary(length: float, along: float, reach: float, radius: float) -> float:
     1.0
     """
     return float((np.sqrt(along**2 + reach * (radius**2 - length)) - along) / reach)
-
-
-def _moved(delta: np.ndarray, r: np.ndarray, p: np.ndarray, Hp: np.ndarray, t: float) -> NewtonStep:
-    """δ + t p, and the gradient of the model there."""
-    return NewtonStep(delta + t * p, r + t * Hp, False)

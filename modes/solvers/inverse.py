@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from functools import partial, singledispatch
+from itertools import count
 from typing import Any, final
 
 import numpy as np
@@ -31,6 +32,7 @@ from ...jacobians.errors import InputError, NotConverged, closest
 from ...jacobians.readings import is_kept, library_of, module_of
 from ...ops import numbers
 from ..interop.operators import asoperator
+from ..resume import ResumeFile, Work, begin_work
 from ..sparse.sweep import alike, strip_wrappers
 from .iteration import TINY, length, preconditioner_for
 
@@ -59,6 +61,7 @@ def inverse(
     preconditioner: Any = None,
     rtol: NonNegative | None = None,
     maxiter: Count | None = None,
+    resume: ResumeFile | None = None,
 ) -> Jacobian:
     """A⁻¹ as an operator: x = A⁻¹ b, in closed form or with ‖A x - b‖ ≤ rtol ‖b‖ for each column.
 
@@ -86,6 +89,8 @@ def inverse(
     - `rtol`: the relative residual at which a solve ends; by default 1e-10, and 1e-4 for products
       in less than double precision, except for `"lsmr"`, which ends where rounding stops it.
     - `maxiter`: the most iterations of a solve.
+    - `resume`: a `ResumeFile`, from which a product that was interrupted goes on, by `"cg"` or
+      `"minres"`. It is of one product: another right-hand side needs a file of its own.
 
     Shapes: A is (m, n) and A⁻¹ (n, m), with m = n except for `"lsmr"`; M is (n, n). Raises
     `InputError` for a structure of which a part is singular, for an unknown solver, a complex
@@ -115,8 +120,11 @@ def inverse(
     if rtol is None:
         rtol = 1e-10 if operator.dtype.itemsize >= 8 or solver == "lsmr" else 1e-4
     maxiter = 10 * n if maxiter is None else maxiter
+    if resume is not None and solver not in OWN:
+        raise InputError(f"{solver} keeps no state from which it would go on: "
+                         f"{' and '.join(OWN)} do")  # fmt: skip
     M = preconditioner_for(operator, preconditioner)
-    return Inverse(operator, solver, M, rtol, maxiter, why)
+    return Inverse(operator, solver, M, rtol, maxiter, why, resume)
 
 
 def choose_solver(A: Jacobian) -> tuple[str, str]:
@@ -186,33 +194,49 @@ class Inverse(Jacobian):
 
     def __init__(
         self, operator: Jacobian, solver: str, preconditioner: Any, rtol: float, maxiter: int,
-        why: str = "",
+        why: str = "", resume: ResumeFile | None = None,
     ) -> None:  # fmt: skip
         super().__init__(operator.in_shape, operator.out_shape, operator.dtype)
         self.operator, self.solver, self.preconditioner = operator, solver, preconditioner
-        self.rtol, self.maxiter, self.why = rtol, maxiter, why
+        self.rtol, self.maxiter, self.why, self.resume = rtol, maxiter, why, resume
 
     def _apply(self, op: Op, v: Array) -> Array:
         if is_kept(v):
             M = self.preconditioner
             if self.solver not in OWN or not (M is None or isinstance(M, Jacobian)):
                 return library_of(v).by_numbers(self.solver, partial(self._apply, numbers), v)
-            solve = partial(krylov, OWN[self.solver])
-            rows = [self.solved(solve, b) for b in v.reshape(-1, self.shape[1])]
+            rows = list(self.rows(OWN, v.reshape(-1, self.shape[1])))
             return op.CastLike(module_of(v).stack(rows).reshape(v.shape), v)
         if op is not numbers:
             raise InputError("an inverse is an iteration, which no graph records: apply it to "
                              "numbers, or use toarray()")  # fmt: skip
         columns = v.reshape(-1, self.shape[1])
         found = np.empty((len(columns), self.shape[0]), v.dtype)
-        for b, x in zip(columns, found, strict=True):
-            x[:] = self.solved(SOLVERS[self.solver], b) if b.any() else 0
+        for k, x in enumerate(self.rows(SOLVERS if self.resume is None else OWN, columns)):
+            found[k] = x
         return found.reshape(*lead(v, self.in_shape), *self.out_shape)
 
-    def solved(self, solve: Callable[[Inverse, Array], Array], b: Array) -> Array:
+    def rows(self, solvers: Mapping[str, Solve], columns: Array) -> Iterator[Array]:
+        """A⁻¹ b for every b; all of them are one work."""
+        work, A = begin_work(self.resume, "solve", self.operator, {"solver": self.solver})
+        M = self.preconditioner
+        if M is not None:
+            work.same("preconditioner", lambda: M @ np.ones(A.shape[0]))
+        work.same("right-hand side", lambda: cast_to(columns, np.float64))
+        inv = self if A is self.operator else Inverse(A, self.solver, M, self.rtol, self.maxiter)
+        with work.going_on():
+            for b in columns:
+                loop = work.loop("solution", False, cast_to(0 * b, np.float64))
+                done, x = loop.state
+                if not done:
+                    x = inv.solved(solvers[self.solver], b, work)
+                    loop.step(True, x)
+                yield x
+
+    def solved(self, solve: Solve, b: Array, work: Work) -> Array:
         """A⁻¹ b, by a b with entries up to 1: no ‖b‖² under- or overflows."""
-        largest = float(abs(b).max()) or 1.0
-        return largest * solve(self, b / largest)
+        largest = float(abs(b).max())
+        return largest * solve(self, b / largest, work) if largest else 0 * b
 
     def _transpose(self) -> Jacobian:
         """A⁻ᵀ, with the preconditioner transposed; a right factor does not fit and is dropped."""
@@ -220,7 +244,8 @@ class Inverse(Jacobian):
             return self
         M = self.preconditioner
         M = None if M is None or self.solver == "lsmr" else M.T
-        return Inverse(self.operator.T, self.solver, M, self.rtol, self.maxiter, self.why)
+        A = self.operator.T
+        return Inverse(A, self.solver, M, self.rtol, self.maxiter, self.why, self.resume)
 
     @property
     def flops(self) -> int:
@@ -242,62 +267,70 @@ class Inverse(Jacobian):
             )
 
 
-def krylov(solve: Callable[..., tuple[Array, int]], inv: Inverse, b: Array) -> Array:
+def krylov(solve: Iterations, inv: Inverse, b: Array, work: Work) -> Array:
     """A solver for square systems, restarted while the true residual is too large."""
-    A, M, left = inv.operator, inv.preconditioner, min(inv.maxiter, sys.maxsize)
+    A, M, most = inv.operator, inv.preconditioner, min(inv.maxiter, sys.maxsize)
     A = A if is_kept(b) else double(A)
     b = cast_to(b, np.float64)
-    x, residual, norm = 0 * b, b, length(b)
-    goal = inv.rtol * norm
-
-    def count(_: Array) -> None:
-        nonlocal left
-        left -= 1
-
-    for _ in range(RESTARTS):
-        if norm <= goal or not (np.isfinite(norm) and left > 0):
-            break
+    goal = inv.rtol * length(b)
+    loop = work.loop("restarts", 0, 0, 0 * b, b)
+    starts, taken, x, residual = loop.state
+    norm = length(residual)
+    while starts < RESTARTS and norm > goal and np.isfinite(norm) and taken < most:
         with np.errstate(all="ignore"):  # zero division if A is not as required
-            step, _ = solve(A, residual, rtol=inv.rtol / 2, maxiter=left, M=M, callback=count)
+            step, more = solve(A, residual, rtol=inv.rtol / 2, maxiter=most - taken, M=M, work=work)
         x = x + step
         residual = b - A @ x
         norm = length(residual)
+        starts, taken = starts + 1, taken + more
+        loop.step(starts, taken, x, residual, products=1)
     inv.check(norm <= goal, norm / (length(b) or 1))
     return x
 
 
+def by_scipy(
+    solve: Callable[..., Any], A: Any, b: np.ndarray, *, work: Work, **options: Any
+) -> tuple[np.ndarray, int]:
+    """A solver of SciPy, and the iterations that it took."""
+    taken = count()
+    x, _ = solve(A, b, callback=lambda _: next(taken), **options)
+    return x, next(taken)
+
+
 def conjugate_gradients(
-    A: Any, b: Array, *, rtol: float, maxiter: int, M: Any, callback: Callable[[Array], None]
+    A: Any, b: Array, *, rtol: float, maxiter: int, M: Any, work: Work
 ) -> tuple[Array, int]:
     """A x = b for a positive definite A, to ‖b − A x‖ ≤ rtol ‖b‖, with one number read a step.
 
     Source: Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
-    x, r, p, before = 0 * b, b, 0 * b, None
-    while maxiter > 0 and (r @ r) ** 0.5 > rtol * (b @ b) ** 0.5:
+    loop = work.loop("cg", 0, 0 * b, b, 0 * b, 0 * (b @ b))
+    k, x, r, p, before = loop.state
+    while k < maxiter and (r @ r) ** 0.5 > rtol * (b @ b) ** 0.5:
         z = r if M is None else M @ r
         slope = r @ z
-        p = z if before is None else z + slope / before * p
+        p = z + slope / before * p if k else z
         image = A @ p
         reach, before = slope / (p @ image), slope
-        x, r, maxiter = x + reach * p, r - reach * image, maxiter - 1
-        callback(x)
-    return x, maxiter
+        x, r, k = x + reach * p, r - reach * image, k + 1
+        loop.step(k, x, r, p, before, products=1)
+    return x, k
 
 
 def minimal_residuals(
-    A: Any, b: Array, *, rtol: float, maxiter: int, M: Any, callback: Callable[[Array], None]
+    A: Any, b: Array, *, rtol: float, maxiter: int, M: Any, work: Work
 ) -> tuple[Array, int]:
     """A x = b for a symmetric A, to ‖b − A x‖ ≤ rtol ‖b‖ in the norm √(rᵀM r).
 
     A V = V T by Lanczos steps, and T = Q R by rotations (c, s). Source: Paige and Saunders,
     "Solution of sparse indefinite systems of linear equations", 1975.
     """
-    x, r, z = 0 * b, b, b if M is None else M @ b
-    older, w, w_older = 0 * b, 0 * b, 0 * b
-    beta = left = whole = (r @ z) ** 0.5
-    before, c, s, above, top = 1.0, -1.0, 0.0, 0.0, 0.0  # βₖ₋₁, and R's last column without Q
-    while maxiter > 0 and left > rtol * whole and beta > TINY * whole:
+    z = b if M is None else M @ b
+    whole, zero = (b @ z) ** 0.5, 0 * b
+    numbers = whole, whole, 1.0, -1.0, 0.0, 0.0, 0.0  # βₖ₋₁, c, s, and R's last column without Q
+    loop = work.loop("minres", 0, zero, b, z, zero, zero, zero, *numbers)
+    k, x, r, z, older, w, w_older, beta, left, before, c, s, above, top = loop.state
+    while k < maxiter and left > rtol * whole and beta > TINY * whole:
         v = z / beta
         image = A @ v - beta / before * older
         alpha = v @ image
@@ -309,9 +342,10 @@ def minimal_residuals(
         gamma = (corner**2 + beta**2) ** 0.5 + TINY * whole
         c, s = corner / gamma, beta / gamma
         w_older, w = w, (v - second * w_older - delta * w) / gamma
-        x, left, maxiter = x + c * left * w, s * left, maxiter - 1
-        callback(x)
-    return x, maxiter
+        x, left, k = x + c * left * w, s * left, k + 1
+        vectors, numbers = (x, r, z, older, w, w_older), (beta, left, before, c, s, above, top)
+        loop.step(k, *vectors, *numbers, products=1)
+    return x, k
 
 
 def restarted(A: Any, b: np.ndarray, *, maxiter: int, **options: Any) -> tuple[np.ndarray, int]:
@@ -321,7 +355,7 @@ def restarted(A: Any, b: np.ndarray, *, maxiter: int, **options: Any) -> tuple[n
                  **options)  # fmt: skip
 
 
-def by_lsmr(inv: Inverse, b: np.ndarray) -> np.ndarray:
+def by_lsmr(inv: Inverse, b: np.ndarray, work: Work) -> np.ndarray:
     """min ‖A R y - b‖, x = R y."""
     R = inv.preconditioner
     A = inv.operator if R is None else double(inv.operator) @ double(R)
@@ -333,7 +367,7 @@ def by_lsmr(inv: Inverse, b: np.ndarray) -> np.ndarray:
     return np.asarray(y if R is None else R @ y)
 
 
-def neumann(inv: Inverse, b: np.ndarray) -> np.ndarray:
+def neumann(inv: Inverse, b: np.ndarray, work: Work) -> np.ndarray:
     """x ← x + M (b - A x), the partial sums of Σₖ (I - M A)ᵏ M b."""
     M, size = inv.preconditioner, float(np.linalg.norm(b))
     x, residual, norm = np.zeros_like(b), b, size
@@ -363,14 +397,22 @@ GMRES_UNKNOWNS = 80_000
 RESTARTS = 5
 """How often a solver is started at most to make the true residual small enough."""
 
-SOLVERS: dict[str, Callable[[Inverse, np.ndarray], np.ndarray]] = {
-    "cg": partial(krylov, cg), "minres": partial(krylov, minres), "lsmr": by_lsmr,
-    "gmres": partial(krylov, restarted), "bicgstab": partial(krylov, bicgstab), "neumann": neumann,
+Solve = Callable[[Inverse, Array, Work], Array]
+"""(A⁻¹, b) ↦ A⁻¹ b, with its loops in a work."""
+
+Iterations = Callable[..., tuple[Array, int]]
+"""(A, b) ↦ an approximation of A⁻¹ b, and the number of iterations."""
+
+SOLVERS: dict[str, Solve] = {
+    "cg": partial(krylov, partial(by_scipy, cg)),
+    "minres": partial(krylov, partial(by_scipy, minres)), "lsmr": by_lsmr,
+    "gmres": partial(krylov, partial(by_scipy, restarted)),
+    "bicgstab": partial(krylov, partial(by_scipy, bicgstab)), "neumann": neumann,
 }  # fmt: skip
-OWN: dict[str, Callable[..., tuple[Array, int]]] = {
-    "cg": conjugate_gradients, "minres": minimal_residuals,
+OWN: dict[str, Solve] = {
+    "cg": partial(krylov, conjugate_gradients), "minres": partial(krylov, minimal_residuals),
 }  # fmt: skip
-"""Solvers of tensors, where these are; SciPy's take copies."""
+"""Solvers of tensors, where these are, and those that go on from a file; SciPy's take copies."""
 
 HINTS = {
     "cg": "use solver='minres' where A is indefinite, 'gmres' where it is not symmetric, ",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
 from ..model.primal.inputs import Names
 from ..model.primal.model import ModelLike
+from ..resume import ResumeFile, Work
 from .iteration import (
     GOING,
     GRADIENT,
@@ -89,6 +89,7 @@ def levenberg_marquardt(
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
     comm: Any = None,
+    resume: ResumeFile | None = None,
 ) -> OptimizeResult:
     """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
 
@@ -120,6 +121,8 @@ def levenberg_marquardt(
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
     - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
+    - `resume`: a `ResumeFile`, from which the iteration goes on after an interruption, at the
+      beginning of a step, as LSMR keeps its state; `maxiter` may change.
     - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
@@ -147,14 +150,20 @@ def levenberg_marquardt(
         norms, R = scale(J), preconditioner_for(J, preconditioner)
         return Iterate(x, r, Counted(J), norms, module_of(x).maximum(norms, D / 2), R, asked)
 
+    told = {"of": problem.of, "wrt": problem.wrt, "engine": engine, "damping": damping,
+            "acceleration": acceleration, "tol": tol, "options": asked}  # fmt: skip
+    work = Work(resume, "Levenberg-Marquardt", told, problem.comm)
+    work.same("start", lambda: problem.x0)
+    work.same("residual at the start", lambda: problem.values(problem.x0))
     tolerance = np.sqrt(eps) if tol is None else tol
-    states = iterations(problem, place, damping, acceleration, tolerance)
-    return run(states, "Levenberg-Marquardt", maxiter, callback, progress)
+    states = iterations(problem, place, damping, acceleration, tolerance, work)
+    with work.going_on():
+        return run(states, "Levenberg-Marquardt", maxiter, callback, progress)
 
 
 def iterations(
     problem: Problem, place: Callable[[Array, Array], Iterate], damping: float,
-    acceleration: float, tol: float,
+    acceleration: float, tol: float, work: Work,
 ) -> Iterator[OptimizeResult]:  # fmt: skip
     """The state at the start, and after every iteration, whether it moved or not.
 
@@ -162,13 +171,18 @@ def iterations(
     a gain ϱ = actual / predicted reduction: λ ← λ max(⅓, 1 − (2ϱ − 1)³) and ν ← 2 if ϱ > 0;
     otherwise λ ← λν and ν ← 2ν.
     """
-    here, status, products = place(problem.x0, 0 * problem.x0), GOING, 0
-    growth = 2.0
-    for nit in count():
+    start = 0, 0, 0, damping, 2.0, problem.x0, 0 * problem.x0, 0, 0
+    loop = work.loop("iterations", *start)
+    nit, ended, products, damping, growth, x, D, *counts = loop.state
+    here = place(x, D)
+    if nit:
+        problem.values.count, problem.linearized.count = counts
+    while True:
+        status = GRADIENT if here.cosine <= tol else ended or GOING
+        taken = products + here.J.products
         yield solver_state(
-            problem, GRADIENT if here.cosine <= tol else status, x=here.x, cost=here.cost,
-            fun=here.r, jac=here.J.A, grad=here.gradient, optimality=here.cosine, nit=nit,
-            damping=damping, products=products + here.J.products,
+            problem, status, x=here.x, cost=here.cost, fun=here.r, jac=here.J.A,
+            grad=here.gradient, optimality=here.cosine, nit=nit, damping=damping, products=taken,
         )  # fmt: skip
         step = here.straight(damping)
         moved = here.bent(step, problem.values, acceleration, damping) if acceleration else step
@@ -181,10 +195,14 @@ def iterations(
             damping, growth = damping * growth, 2 * growth
         small = max(1, abs(gain)) * step.promise <= tol * here.cost
         short = step.length <= tol * length(here.D * here.x)
-        status = VALUE if small else STEP if short else GOING
+        ended = VALUE if small else STEP if short else 0
+        nit, now = nit + 1, products + here.J.products
         if moved is not None and gain > 0:
-            products += here.J.products
-            here = place(moved.x, here.D)
+            products, D = now, here.D
+            here = place(moved.x, D)
+        kept = products + max(here.J.products - 1, 0)  # the gradient is taken again
+        loop.step(nit, ended, kept, damping, growth, here.x, D, problem.values.count,
+                  problem.linearized.count, products=now - taken)  # fmt: skip
 
 
 Residual = Callable[[Array], Array]

@@ -39,8 +39,8 @@ def laplacian(
     the columns of σ.
 
     One pass of Taylor mode carries all first derivatives, and of the second ones the sum alone. The
-    entries xᵢ are all those of the tensors of `wrt`; where the first axis is a batch whose samples
-    do not mix, they are those of a sample, and each sample has its own Δf.
+    xᵢ are all entries of the tensors of `wrt`; where the first axis is a batch whose samples do not
+    mix, they are the entries of one sample, and each sample has its own Δf.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.

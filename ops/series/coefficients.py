@@ -70,7 +70,7 @@ class Coefficients:
         return Term(J._apply(self.over, self.bare(term)), term.number)
 
     def total(self, terms: Iterable[Term]) -> Term | None:
-        """The sum of coefficients of one shape; those of one array are one."""
+        """The sum of coefficients of one shape, joined first where they share an array."""
         found = [*self.joined(terms)]
         if len(found) < 2:
             return found[0] if found else None
@@ -80,7 +80,7 @@ class Coefficients:
         return Term(self.over.Add(*parts) if len(parts) == 2 else self.over.Sum(*parts), number)
 
     def joined(self, terms: Iterable[Term]) -> Iterator[Term]:
-        """The terms, those of the same array as one with the sum of their factors."""
+        """The terms; several of the same array become one, with the sum of their factors."""
         alike: dict[int, list[Term]] = {}
         for term in terms:
             alike.setdefault(id(term.array), []).append(term)

@@ -17,11 +17,8 @@ from .series import PowerSeries
 Slot = tuple[int, int]
 """(output, input) of an operator."""
 
-HOMOGENEOUS = frozenset({
-    "Einsum", "Expand", "Gather", "Identity", "MatMul", "Mul", "Neg", "ReduceSum", "Reshape",
-    "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-})  # fmt: skip
-"""Operators that make 0 of 0, whatever stays put beside it."""
+BILINEAR = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose"})
+"""Operators of which two inputs are multiplied as they are; (x - m) w would be affine in x."""
 
 
 class Probe:
@@ -76,12 +73,10 @@ class Probe:
         """The inputs that each block depends on, −1 for an output."""
         known = {id(x): frozenset([i]) for i, x in self.stand_ins.items()}
         known |= {id(y): frozenset([-1]) for y in self.results if may_move(y)}
-        none, self.is_homogeneous = frozenset[int](), True
+        none = frozenset[int]()
         for node in self.op.over.nodes[start:]:
             met = none.union(*(known.get(id(x), none) for x in operands_of(node)))
-            if met:
-                known |= {id(y): met for y in node.outputs}
-                self.is_homogeneous &= node.op_type in HOMOGENEOUS
+            known |= {id(y): met for y in node.outputs} if met else {}
         return {slot: none.union(*(known.get(id(x), none) for x in arrays_of([J])))
                 for slot, J in self.blocks.items()}  # fmt: skip
 
@@ -91,11 +86,8 @@ class Probe:
 
     @property
     def is_bilinear(self) -> bool:
-        """Whether each block is linear in one other input at most, and this one's block in it.
-
-        A block that depends so is affine. Scale times (x − mean) is, and no product of the two.
-        """
-        return self.is_homogeneous and all(
+        """Whether each block depends on one other input at most, and this one's block on it."""
+        return self.node.step.op_type in BILINEAR and all(
             not met or (len(met) == 1 and min(met) >= 0 and i not in met
                         and self.behind.get((o, min(met))) == frozenset([i]))
             for (o, i), met in self.behind.items()
@@ -124,7 +116,9 @@ class Probe:
             self._each[key] = self.read(self.op.over, inputs, self.results)[o, a]
         return self._each[key]
 
-    def each(self, o: int, a: int, b: int, x: Array, y: Array, degrees: tuple[int, int]) -> Array:
+    def each(
+        self, o: int, a: int, b: int, x: Array, y: Array, degrees: tuple[int, int]
+    ) -> Array:
         """B(xᵣ, yᵣ) for each direction r."""
         op, kind, attrs = self.op.over, self.node.step.op_type, self.node.step.attrs
         ranks = [len(self.inputs[i].shape) for i in (a, b)]

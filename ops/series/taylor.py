@@ -257,7 +257,7 @@ class Taylor(Coefficients, Reading):
 
 
 def labels_in(terms: str) -> list[str]:
-    """The labels of an equation's terms, each once; those of an ellipsis, as one, come first.
+    """The labels of an equation's terms, each once; an ellipsis is one label, and comes first.
 
     >>> labels_in("ab...,bc")
     ['...', 'a', 'b', 'c']

@@ -2,69 +2,32 @@
 
     cd tests && python -m benchmarks.distributed > ../DISTRIBUTED.md
 
-measures one and two workers of one thread each on this machine.
+measures 1, 2, 4 and 8 ranks of MPI, and one and two workers of Dask, of one thread each, on this
+machine. `benchmarks.ranks` measures one row on a cluster.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import onnx.parser
 import psutil
-from onnx import numpy_helper
 
-import onnxjac as oj
-from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.data.cluster import distributed
 from onnxjac.modes.data.shares import streamed
 
+from .distributed_model import BATCH, BATCHES, WIDTHS, Make, network
 from .distributed_page import Costs, Measured, page
 
-WIDTHS = (256, 1024, 1024, 10)
-WEIGHTS = ["W0", "W1", "W2"]
-BATCHES, BATCH = 8, 256
 ROUNDS, FEW = 12, 3
-
-
-def network() -> tuple[oj.Model, list[dict[str, np.ndarray]]]:
-    """A perceptron with a softmax cross-entropy, and batches of random data."""
-    rng = np.random.default_rng(0)
-    lines = [f"h{k + 1} = MatMul(a{k}, W{k}) a{k + 1} = Tanh(h{k + 1})" for k in range(2)]
-    text = f"""<ir_version: 10, opset_import: ["" : 21]>
-        g (double[n, {WIDTHS[0]}] a0, int64[n] y)
-            => (double loss, double[n, {WIDTHS[-1]}] logits) {{
-            {" ".join(lines)} logits = MatMul(a2, W2)
-            loss = SoftmaxCrossEntropyLoss(logits, y)
-        }}"""
-    proto = onnx.parser.parse_model(text)
-    for k, shape in enumerate(pairwise(WIDTHS)):
-        weights = rng.standard_normal(shape) / np.sqrt(shape[0])
-        proto.graph.initializer.append(numpy_helper.from_array(weights, f"W{k}"))
-    data = [
-        {"a0": rng.standard_normal((BATCH, WIDTHS[0])), "y": rng.integers(0, WIDTHS[-1], BATCH)}
-        for _ in range(BATCHES)
-    ]
-    return oj.load(proto), data
-
-
-@dataclass(frozen=True)
-class Make:
-    """The Gauss-Newton matrix of a batch."""
-
-    model: oj.Model
-
-    def __call__(self, batch: dict[str, Any]) -> Any:
-        return gauss_newton(self.model, batch, of="loss", at="logits", wrt=WEIGHTS)
-
-    def kfac(self, data: Any, client: Any = None) -> Any:
-        """The Kronecker factors of all batches."""
-        return oj.kfac(self.model, data, at="logits", wrt=WEIGHTS, client=client)
+MANY = 32
+"""Batches of a product of seconds, over ranks."""
 
 
 def alone(make: Make, data: Any, v: np.ndarray) -> float:
@@ -125,8 +88,28 @@ def cost_of_a_task() -> float:
         return best(lambda: client.gather(client.map(abs, range(1000), pure=False))) / 1000
 
 
+def row_of_ranks(ranks: int, once: float | None) -> tuple[str, float]:
+    """The row of so many ranks of MPI, and seconds of a product by one of them."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = ["mpirun", "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m", "benchmarks.ranks",
+               "--batches", str(MANY), *(["--once", str(once)] if once else [])]  # fmt: skip
+    found = subprocess.run(command, check=True, capture_output=True, text=True,
+                           env={**os.environ, **threads})  # fmt: skip
+    row = next(line for line in found.stdout.splitlines() if line.startswith("|"))
+    return row, once or float(row.split("|")[4].split()[0])
+
+
+def rows_of_ranks() -> Iterator[str]:
+    """The rows of 1, 2, 4 and 8 ranks."""
+    once = None
+    for ranks in (1, 2, 4, 8):
+        row, once = row_of_ranks(ranks, once)
+        yield row
+
+
 def report() -> str:
     """The page of results."""
+    ranks = "\n".join(rows_of_ranks())
     model, data = network()
     make = Make(model)
     local = streamed(make, data, reduction="mean", keep=2**32, check=False)
@@ -135,8 +118,8 @@ def report() -> str:
     kfac = best(lambda: make.kfac(data), FEW)
     found = [measured(workers, make, data, v, exact) for workers in (1, 2)]
     costs = Costs(cost_of_a_task(), v.nbytes)
-    return page(v.nbytes, (here, kfac), found, costs, batches=BATCHES, batch=BATCH, widths=WIDTHS,
-                rounds=ROUNDS, few=FEW)  # fmt: skip
+    return page(v.nbytes, (here, kfac), found, costs, ranks=ranks, many=MANY, batches=BATCHES,
+                batch=BATCH, widths=WIDTHS, rounds=ROUNDS, few=FEW)  # fmt: skip
 
 
 if __name__ == "__main__":

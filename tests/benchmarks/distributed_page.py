@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, log2
 from typing import Any
 
-BANDWIDTH, LATENCY = 1.25e9, 1e-3  # of a network of 10 Gbit/s: bytes per second, seconds
+LATENCY = 1e-3
+"""Seconds of a message."""
+
+BANDWIDTHS = {"10 Gbit/s": 1.25e9, "100 Gbit/s": 1.25e10}
+"""Bytes per second of a network."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds and bytes of one product by `workers` processes, and seconds of K-FAC.
+    """Seconds and bytes of one product by `workers` processes of Dask, and seconds of K-FAC.
 
     `alone` is the time of workers that compute the same and send nothing.
     """
@@ -26,23 +30,33 @@ class Measured:
 
 @dataclass(frozen=True)
 class Costs:
-    """The cost model for a product.
+    """The cost model for a product, with n numbers of `bytes` in all.
 
-    T(W) = T₁ / W + W (1 + 1/7) t + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n K / bandwidth)
+    Ranks: T(W) = T₁ / W + 2 ⌈log₂ W⌉ latency + 2 s n / bandwidth
+    Dask: T(W) = T₁ / W + W (1 + 1/7) t + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n / bandwidth)
     """
 
     task: float
     bytes: float
 
-    def seconds(self, once: float, workers: int) -> float:
-        """T(W), where T₁ is `once` seconds."""
-        tasks = workers * (1 + 1 / 7) * self.task
-        hops = ceil(log(workers, 2)) + ceil(log(workers, 8) - 1e-9) + 2
-        return once / workers + tasks + hops * (LATENCY + self.bytes / BANDWIDTH)
+    def by_ranks(self, once: float, workers: int, bandwidth: float) -> float:
+        """T(W) of an all-reduce in halves, where T₁ is `once` seconds."""
+        return once / workers + 2 * ceil(log2(workers)) * LATENCY + 2 * self.bytes / bandwidth
 
-    def efficiency(self, once: float, workers: int) -> float:
-        """T₁ / (W T(W))."""
-        return once / (workers * self.seconds(once, workers))
+    def by_dask(self, once: float, workers: int, bandwidth: float) -> float:
+        """T(W) through a scheduler."""
+        tasks = workers * (1 + 1 / 7) * self.task
+        hops = ceil(log2(workers)) + ceil(log2(workers) / 3 - 1e-9) + 2
+        return once / workers + tasks + hops * (LATENCY + self.bytes / bandwidth)
+
+
+def prediction(costs: Costs, once: float, workers: int = 1000) -> str:
+    """One line of the table of a thousand: efficiencies T₁ / (W T(W))."""
+    times = [way(once, workers, bandwidth) for bandwidth in BANDWIDTHS.values()
+             for way in (costs.by_ranks, costs.by_dask)]  # fmt: skip
+    efficiencies = (f"{once / workers / t:.0%}" for t in times)
+    cells = [f"{once:g} s", f"{1e3 * times[0]:.0f} ms", *efficiencies]
+    return f"| {' | '.join(cells)} |"
 
 
 def row(m: Measured, one: Measured, size: int) -> str:
@@ -60,15 +74,10 @@ def page(
 ) -> str:
     """The page of measurements and predictions."""
     one, two = found
-    predicted = [
-        f"| {once} s | {costs.seconds(once, 1000):.2f} s | {costs.efficiency(once, 1000):.0%} |"
-        for once in (10, 100, 1000, 10000)
-    ]
     return TEXT.format(
         size=size / 2**20, here=1e3 * here[0], task=1e6 * costs.task, kfac_here=here[1],
         measured="\n".join(row(m, one, size) for m in found), kfac_one=one.kfac, kfac_two=two.kfac,
-        predicted="\n".join(predicted),
-        expected=costs.seconds(one.seconds, 2) * 1e3, two=two.seconds * 1e3,
+        predicted="\n".join(prediction(costs, once) for once in (1, 10, 100, 1000)),
         cores=os.cpu_count(), load=os.getloadavg()[0], **setting,
     )  # fmt: skip
 
@@ -77,70 +86,70 @@ TEXT = """# Many machines: how cost grows
 
 Written by `cd tests && python -m benchmarks.distributed > ../DISTRIBUTED.md`.
 
-One product G v with the Gauss-Newton matrix of a perceptron of widths {widths}, over {batches}
-batches of {batch} samples that the workers keep; v has {size:.1f} MiB. Workers have one thread each
-and share a machine of {cores} cores with the client, the scheduler and whatever else ran on it:
-{load:.1f} processes wanted a core at the end. Times are the best of {rounds}; "sent" is all that
-passed between processes. "Alone" is what the slowest worker takes for the same batches where none
-sends anything, so that its efficiency is what the machine itself allows.
+One product G v with the Gauss-Newton matrix of a perceptron of widths {widths}, over batches of
+{batch} samples that stay linearised where they are; v has {size:.1f} MiB. Processes have one thread
+each and share a machine of {cores} cores; {load:.1f} processes wanted a core at the end.
 
-| workers | a product | alone | parallel efficiency | efficiency alone | sent | in multiples of v |
+## Ranks: the same script on every process
+
+{many} batches over ranks of MPI. "Alone" is the same batches without `comm=`, "all-reduce" the sum
+of n + 1 numbers by MPI itself, and "beyond" what a product takes beyond both. Times are of the
+slowest rank, medians of rounds in which the three are taken in turn; "sent" is what a rank gives
+to an all-reduce.
+
+| where | ranks | product | alone | all-reduce | beyond | η | η alone | alone ÷ product | sent |
+|---|---|---|---|---|---|---|---|---|---|
+{ranks}
+
+- η is the parallel efficiency, T₁ / (W T). What "alone" has not either is lost to the machine: more
+  ranks than cores, and cores that share memory and caches.
+- A product is one all-reduce, whatever the number of batches, and all ranks have the result. So a
+  rank gives s (n + 1) bytes, of which an all-reduce in halves sends each twice.
+- The results of 1, 2, 3, 4 and 8 ranks are compared to 1e-12 in the tests, operator by operator.
+
+**A row of your own**, on a cluster, started as your scripts are:
+
+```sh
+cd tests
+mpirun -n 64 python -m mpi4py -m benchmarks.ranks --name "64 nodes, 100 Gbit/s"
+torchrun --nnodes 8 --nproc-per-node 8 -m benchmarks.ranks --name "8 nodes, gloo"
+```
+
+`--batches` makes the product longer, and `--once` is T₁ where one rank is too slow to be measured.
+Nobody has sent a row from more than this machine yet.
+
+## Dask: one process with a client
+
+{batches} batches that workers keep; times are the best of {rounds}; "sent" is all that passed
+between processes, client and scheduler among them.
+
+| workers | a product | alone | efficiency | efficiency alone | sent | in multiples of v |
 |---|---|---|---|---|---|---|
 {measured}
 
 In one process without workers, whose BLAS takes as many threads as it likes, a product takes
-{here:.0f} ms.
+{here:.0f} ms. `oj.kfac` of the same weights over the same batches, each linearised anew, took
+{kfac_one:.1f} s with one worker, {kfac_two:.1f} s with two, and {kfac_here:.1f} s in one process
+without workers (best of {few}).
 
-`oj.kfac` of the same weights over the same batches, each linearised anew, took {kfac_one:.1f} s
-with one worker, {kfac_two:.1f} s with two, and {kfac_here:.1f} s in one process without workers
-(best of {few}).
+Vectors go from the client through the scheduler to the workers and back, 2 (W + 1) s n bytes a
+product, and every task goes through the scheduler, which needs {task:.0f} µs for each (measured
+with tasks that do nothing). So a client is no communicator; it suits a notebook.
 
-## What two workers on {cores} cores can show
+## A thousand processes, by arithmetic
 
-- That the result is one process's, which was compared to a relative 1e-10, and that what is
-  sent grows as the formulas below say.
-- What sending, adding and scheduling cost beside the computation: the difference between a product
-  and "alone". A parallel efficiency that "alone" has not either is lost to the machine, whose cores
-  share memory, caches and other work.
+    ranks   T(W) = T₁ / W + 2 ⌈log₂ W⌉ latency + 2 s n / B
+    Dask    T(W) = T₁ / W + W (1 + 1/7) t_task + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n / B)
 
-They cannot show what a network, slow workers among fast ones, or a scheduler with a thousand
-connections do. The last section is arithmetic with the formulas below, from the measured time of a
-task; nobody has run a thousand workers.
+With the v above, a latency of 1 ms, a bandwidth B, and T₁ the time that one process needs for a
+product. Nobody has run a thousand processes: this table is arithmetic with these formulas.
 
-## What grows how
-
-W workers, P = W parts of the data, n columns and m rows of G, K right-hand sides, s bytes for a
-number. Per product:
-
-- **Right-hand sides**: s n K bytes from the client to the scheduler, and to each worker, one of
-  which passes them to the next, in a tree.
-- **Results of a sum**: s m K bytes from each worker, added by workers, eight at a time; the sum
-  goes through the scheduler to the client.
-- **Results of a stack**: s m K bytes in all, since every worker has rows of its own.
-- **Tasks**: W (1 + 1/7), all through one scheduler, which needs {task:.0f} µs for each (measured
-  with tasks that do nothing).
-
-For a sum with a square G that is 2 (W + 1) s n K bytes, to be compared with the last column above.
-Once, and not per product, go the model and the point to every worker, and data in memory with its
-part.
-
-`oj.kfac`, `oj.ekfac` and `oj.shampoo` with `client=` are one or two such sums for each call, of
-matrices in place of vectors: a weight of i inputs and o outputs has s (i² + o²) bytes of factors,
-which every worker sends once. For E-KFAC as many bytes of eigenvectors go to every worker, and
-s i o bytes of eigenvalues come back.
-
-## A thousand workers
-
-    T(W) = T₁ / W + W (1 + 1/7) t_task + (⌈log₂ W⌉ + ⌈log₈ W⌉ + 2) (latency + s n K / bandwidth)
-
-For the two workers above, but on a network of 10 Gbit/s and 1 ms, this gives {expected:.0f} ms
-where {two:.0f} ms were measured. By the time T₁ that one worker needs for a product, a thousand
-need:
-
-| T₁ | T(1000) | parallel efficiency |
-|---|---|---|
+| T₁ | T(1000), 10 Gbit/s | ranks, 10 Gbit/s | Dask | ranks, 100 Gbit/s | Dask |
+|---|---|---|---|---|---|
 {predicted}
 
-Tasks are what limits: a thousand workers pay where one would compute for many minutes. Several
-right-hand sides in one product (`G @ V`) share the tasks, so that T₁ is the time of all of them.
+`oj.kfac`, `oj.ekfac` and `oj.shampoo` are one or two such sums for each call, of matrices in place
+of vectors: a weight of i inputs and o outputs has s (i² + o²) bytes of factors. With `shard=True` a
+rank keeps the factors of some weights only, and a product with the inverse is one all-reduce.
+Several right-hand sides in one product, `G @ V`, share its latency.
 """

@@ -7,8 +7,8 @@ import onnx
 import onnx.parser
 
 import onnxjac as oj
+from onnxjac.modes.curvature.batch_sums import GradientMaker
 from onnxjac.modes.curvature.gradients import Target
-from onnxjac.modes.curvature.kfac import GradientMaker
 
 MODELS = Path(__file__).parents[1] / "models"
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'

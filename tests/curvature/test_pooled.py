@@ -22,7 +22,7 @@ from curvature.pools import (
     of_other_weights,
 )
 from onnxjac.jacobians import progress
-from onnxjac.modes.curvature.kfac import GradientMaker
+from onnxjac.modes.curvature.batch_sums import GradientMaker
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
 TYPES = [(f, r) for f in ("type-2", "empirical") for r in ("mean", "sum")]

@@ -16,6 +16,8 @@ from implicit.equations import (
     squared_error,
     weights,
 )
+from onnxjac.jacobians import Diagonal
+from onnxjac.modes.implicit.linear_solves import LinearSolves
 
 METHODS = ["newton_krylov", "levenberg_marquardt", "anderson"]
 
@@ -141,12 +143,45 @@ def test_a_tensor_on_which_both_depend_counts_twice():
     assert_allclose(moved.toarray(), [[27.0, 13.5]], rtol=1e-9)
 
 
+def test_forward_and_reverse_mode_behind_a_root():
+    """f = Σ x³ with x = √p: df/dp = 3/2 √p."""
+    loss = parsed("""
+        loss (double[n] x) => (double f)
+        { s = Mul (x, x)\n c = Mul (s, x)\n f = ReduceSum <keepdims = 0> (c) }""")
+    R = oj.root(square(), {"x": [1.0, 1.0], "p": [4.0, 9.0]}, x="x")
+    value, slope = oj.jvp(loss, {"x": R}, {"p": [1.0, 2.0]})
+    assert_allclose((value["f"], slope["f"]), (35.0, 12.0))
+    _, pullback = oj.vjp(loss, {"x": R})
+    assert_allclose(pullback({"f": 2.0})["p"], [6.0, 9.0])
+    H = oj.hessian(loss, {"x": R}, blocks="diagonal")
+    assert_allclose(H.toarray(), np.diag([3 / 8, 1 / 4]), rtol=1e-9)
+    with pytest.raises(oj.InputError, match="elsewhere give its values"):
+        loss.run({"x": R})
+    with pytest.raises(oj.InputError, match=r"behind a root take oj\.hessian"):
+        oj.hvp(loss, {"x": R}, {"p": [1.0, 1.0]})
+
+
 def test_factors_are_kept_while_the_matrix_stays():
     linear = parsed("e (double[3] x, double[3] p) => (double[3] F) { F = Sub(x, p) }")
     R = oj.root(linear, {"x": np.zeros(3), "p": np.ones(3)}, x="x")
     for p in np.eye(3):
         assert_allclose(R.at({"p": p}).J @ np.ones(3), np.ones(3))
     assert R.equations.solves.factored == 1
+
+
+def test_a_preconditioner_is_kept_while_it_serves():
+    made = []
+
+    def by_diagonal(A):
+        made.append(A)
+        return np.diag(1 / A.diagonal())
+
+    solves = LinearSolves("krylov", by_diagonal, "A")
+    for p in (np.ones(300), np.full(300, 2.0), np.geomspace(1, 1e14, 300)):
+        inverse = solves(Diagonal(p))
+        for A in (inverse, inverse.T):
+            assert_allclose(A @ np.ones(300), 1 / p, rtol=1e-8)
+    assert len(made) == 3  # the second one serves twice, and J and Jᵀ of the last need one each
 
 
 def test_a_singular_equation_is_an_error_that_names_tensors():

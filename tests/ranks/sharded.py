@@ -1,6 +1,7 @@
-"""The script that runs where JAX has four devices: operators of a batch that JAX has sharded."""
+"""The script where JAX has four devices, or two processes: operators of sharded arrays."""
 
 import re
+import sys
 
 import jax
 import numpy as np
@@ -63,5 +64,24 @@ def main():
             print(str(error)[:55])
 
 
+def process(rank, address):
+    """One of two processes, each of which has half of the samples on two devices."""
+    jax.config.update("jax_enable_x64", True)
+    jax.distributed.initialize(address, 2, rank)
+    split = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
+    whole, own = {"x": X[:20], "y": LABELS[:20]}, slice(10 * rank, 10 * rank + 10)
+    data = {name: jax.make_array_from_process_local_data(split, a[own])
+            for name, a in whole.items()}  # fmt: skip
+    model, shared = softmax_regression(), {"W": W}
+    v = np.random.default_rng(0).standard_normal(12)
+    H = oj.hessian(model, data, of="loss", wrt="W", shared=shared, comm="jax", reduction="mean")
+    close(H @ v, oj.hessian(model, {**whole, "W": W}, of="loss", wrt="W") @ v)
+    options = {"at": "logits", "wrt": "W", "likelihood": "gaussian"}
+    K = oj.kfac(model, data, shared=shared, comm="jax", shard=True, **options)
+    close(K @ v, oj.kfac(model, {**whole, "W": W}, **options) @ v)
+    g = oj.grad(model, data, of="loss", wrt="W", shared=shared, comm="jax", reduction="mean")
+    close(g["W"], oj.grad(model, {**whole, "W": W}, of="loss", wrt="W")["W"])
+
+
 if __name__ == "__main__":
-    main()
+    process(int(sys.argv[1]), sys.argv[2]) if sys.argv[1:] else main()

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -66,17 +67,35 @@ def test_two_ranks_of_torch():
     assert run(sys.executable, "-m", torchrun, "--standalone", "--nproc-per-node", "2") == heard(2)
 
 
+def jax_devices(count):
+    """The environment in which JAX has so many devices, all of them this CPU."""
+    devices = f"--xla_force_host_platform_device_count={count}"
+    return ENVIRONMENT | {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu"}
+
+
 def test_four_devices_of_jax():
     """Numbers, and one all-reduce in the program of a product; arrays on one device are refused."""
     pytest.importorskip("jax")
-    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    ended = subprocess.run(
-        [sys.executable, HERE.parent / "sharded.py"], env=ENVIRONMENT | devices,
-        capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
+    ended = subprocess.run([sys.executable, HERE.parent / "sharded.py"], env=jax_devices(4),
+                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     refused = "comm='jax' is for arrays that JAX has sharded along the"
     assert ended.stdout.splitlines() == [refused] * 2
+
+
+def test_two_processes_of_jax_with_two_devices_each():
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    ranks = [
+        subprocess.Popen([sys.executable, HERE.parent / "sharded.py", str(rank), address],
+                         env=jax_devices(2), stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        _, told = rank.communicate(timeout=PATIENCE)
+        assert rank.returncode == 0, told
 
 
 def test_a_rank_that_ends_is_an_error_on_the_other(tmp_path):

@@ -48,6 +48,7 @@ from .record import (
     unjoined,
     without,
 )
+from .settled import SETTLED
 from .unroll import decisions, fixed, is_variable, shaped_as_here, unrolled
 
 CACHED_DERIVATIVES = 8
@@ -245,6 +246,8 @@ class Route:
     ) -> Derivative | None:
         """The derivative of a signature, if there is one or it is time to make it."""
         compiles = signature is not None and self.place is not None and self.place.compiles
+        if SETTLED.get() and not compiles:
+            return None
         with self._lock:
             if signature not in self._derivatives:
                 if compiles and signature not in self._read_at:

@@ -33,6 +33,7 @@ from ...model.programs.program import Program, compiler, engines_to_try
 from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
+from ..derivatives.settled import SETTLED
 from ..products.calls import Calls, note_calls
 from ..products.compiled import CACHED_PROGRAMS, Compiled, plain, product_values
 from ..products.cut import cut
@@ -116,6 +117,7 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
+        program = None if SETTLED.get() else program
         is_numpy, place = isinstance(v, np.ndarray), self.place
         takes_numpy = place is None or place.compiles
         here = takes_numpy if is_numpy else place is not None and library_of(v) is place.op
@@ -139,6 +141,8 @@ class Adaptive(Jacobian):
 
     def _program(self, columns: Shape) -> Way | None:
         """The program for products with these columns, made if it is due."""
+        if SETTLED.get() and not self._compiles:
+            return self._of_all_points(columns)
         with self._lock:
             if self.count >= self._next:
                 self._replan()
@@ -147,6 +151,13 @@ class Adaptive(Jacobian):
                 program = self._due(columns)
                 self._programs |= {columns: program} if program else {}
             return program
+
+    def _of_all_points(self, columns: Shape) -> Way | None:
+        """The program of all points, made now; None where there is none."""
+        shared, point = self._shared, self._point
+        if shared is None or point is None or (made := shared.prepare(columns)) is None:
+            return None
+        return partial(shared.product, made, point)
 
     def _replan(self) -> None:
         """Plan the DAG, if future products may repay that; programs of an older plan are left."""
@@ -183,8 +194,11 @@ class Adaptive(Jacobian):
         """
         made = 0.0 if self._dag is not None else MAKING
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
-        due = repays_elimination(dag, self.count)
-        found: Any = self._planned or (eliminated(dag) if due else dag)
+        if SETTLED.get():
+            found: Any = eliminated(dag)
+        else:
+            due = repays_elimination(dag, self.count)
+            found = self._planned or (eliminated(dag) if due else dag)
         calls, again = None, self.work[columns] or not self._shared
         plain, y = op is numbers and v.dtype == wide(self.dtype), None
         if again and plain and arrays <= SWEEPING * len(dag.edges):

@@ -372,8 +372,9 @@ def name_layers(model: ir.Model) -> None:
             f" So the derivatives by {list_names(holders)} are not the module's." if holders else ""
         )
         text = (f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
-                f"{list_names(gone)}. No output depends on them, they have another name too, or "
-                f"the exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
+                f"{list_names(gone)}. Either no output depends on these parameters, or the same "
+                f"tensor has a second name, or the exporter merged or folded them{why}.{into} "
+                f"{ADVICE}")  # fmt: skip
         note_parameters(model, [*gone, *holders], text)
     if folded:
         text = ("derivatives by parameters may miss what the exporter folded into constants: "
