@@ -46,7 +46,7 @@ def jet(
     Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 13. As in JAX,
     derivatives are not divided by k!.
 
-    >>> import onnx.parser
+    >>> import numpy as np, onnx.parser
     >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
     ... g (double[n] x) => (double[n] y) { y = Sin(x) }''')
     >>> y, rows = jet(model, {"x": np.zeros(1)}, {"x": [np.ones(1), np.zeros(1), np.zeros(1)]})
