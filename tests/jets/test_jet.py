@@ -104,6 +104,18 @@ def test_a_branch(go):
     np.testing.assert_allclose(found["y"], derivatives(function, 4)[1:], rtol=1e-12)
 
 
+@pytest.mark.parametrize(("text", "point", "message"), [
+    (LOOP, {"count": np.array(3)}, r"'count' \(no input any more: Loop .*, unrolled\)"),
+    (BRANCH, {"go": np.array(True)}, r"'go' \(no input any more: If .*, unrolled\)"),
+])  # fmt: skip
+def test_an_export_says_what_it_unrolled(text, point, message):
+    model, x = parse(text), np.array([0.5, -0.75, 0.25])
+    with pytest.warns(oj.OnnxJacWarning, match=message):
+        file = oj.load(oj.export(model, "laplacian", {"x": x[:2], **point}, wrt="x"))
+    expected = oj.laplacian(model, {"x": x, **point}, wrt="x")
+    np.testing.assert_allclose(file.run({"x": x})["y_laplacian"], expected)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("engine", ["torch", "jax"])
 def test_every_engine_gives_the_same(engine):

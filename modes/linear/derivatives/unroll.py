@@ -286,6 +286,7 @@ class Unroller:
             made = [SEQUENCES[step.op_type](self.op, step, at, *inputs)]
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
+            at = partial(self.at, reader=f"{step}, unrolled")
             spread = partial(control, self.op, step, inputs, run, at, self.meter)
             tried = self.tried(step, inputs, spread, names)
             if tried is None:
