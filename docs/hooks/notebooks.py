@@ -53,9 +53,10 @@ def executed(path: Path) -> nbformat.NotebookNode:
 
 
 def pages(name: str, notebook: nbformat.NotebookNode, config: MkDocsConfig) -> Iterator[File]:
-    """The page of a notebook, and its pictures."""
+    """The page of a notebook, whose links to `docs/` lead to pages, and its pictures."""
     names = {"unique_key": name, "output_files_dir": name}
     text, made = MarkdownExporter().from_notebook_node(notebook, resources=names)
+    text = text.replace("](../docs/", "](../")
     yield File.generated(config, f"{FOLDER}/{name}.md", content=text)
     for file, data in made["outputs"].items():
         yield File.generated(config, f"{FOLDER}/{file}", content=data)
