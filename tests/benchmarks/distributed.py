@@ -91,8 +91,10 @@ def cost_of_a_task() -> float:
 def row_of_ranks(ranks: int, once: float | None) -> tuple[str, float]:
     """The row of so many ranks of MPI, and seconds of a product by one of them."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = ["mpirun", "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m", "benchmarks.ranks",
-               "--batches", str(MANY), *(["--once", str(once)] if once else [])]  # fmt: skip
+    bound = f'exec taskset -c $((PMI_RANK % {os.cpu_count()})) "$@"'  # from the first thread on
+    command = ["mpirun", "-n", str(ranks), "sh", "-c", bound, "sh", sys.executable,
+               "-m", "mpi4py", "-m", "benchmarks.ranks", "--batches", str(MANY),
+               *(["--once", str(once)] if once else [])]  # fmt: skip
     found = subprocess.run(command, check=True, capture_output=True, text=True,
                            env={**os.environ, **threads})  # fmt: skip
     row = next(line for line in found.stdout.splitlines() if line.startswith("|"))

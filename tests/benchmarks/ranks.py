@@ -4,7 +4,8 @@
     torchrun --nproc-per-node 4 -m benchmarks.ranks --name "our cluster"
 
 run in `tests/`, print a row on rank 0. All times are medians over rounds in which all ranks start
-together, and of the slowest rank.
+together, and of the slowest rank. Bind each rank to its cores where you start them: it computes
+with all that it may use.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def test_what_has_no_second_derivative_is_zero():
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"of": "z1"}, r"'z1' has shape \[3, 4\].*takes weights of that shape"),
+    ({"of": "z1"}, r"'z1' has shape \[3, 4\].*takes weights= of this shape"),
     ({"of": "z1", "weights": np.ones(4)}, r"weights have shape \[4\], 'z1' \[3, 4\]"),
     ({"of": ("loss", "z1")}, r"of=.* must be a string or None"),
     ({"of": "lost"}, "no tensor 'lost'.* Did you mean 'loss'"),

@@ -25,6 +25,8 @@ EXCEPTIONS = {
     ("modes/model/programs/numpy.py", "exec"): "calls kernels; its lines hold numbers alone",
     ("modes/verify/proof.py", "exec"): "runs a proof's script, assembled from our own lines",
     ("modes/verify/proof.py", "compile"): "the same script",
+    ("modes/data/comm.py", "pickle"): "objects between the processes of one program, by JAX",
+    ("modes/data/comm.py", "pickle.loads"): "the same: mpi4py and PyTorch send them so too",
 }
 RUN = """
 import sys
