@@ -20,7 +20,7 @@ def test_docstrings(module):
     assert not failed
 
 
-ELSEWHERE = ("engineers", "interop", "jax", "nonlinear-programs", "torch")
+ELSEWHERE = ("engineers", "interop", "jax", "nonlinear-programs", "roots", "torch")
 
 PAGES = [
     ROOT / "README.md",

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.peers
 PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"),
          "engineers": ("openmdao", "sksundae", "pytensor", "pyomo"),
          "jax": ("jax", "diffrax", "lineax", "optimistix"), "torch": ("torch",),
+         "roots": ("torch",),
          "nonlinear-programs": ("casadi", "cyipopt", "nlopt", "skl2onnx", "torch")}  # fmt: skip
 """page -> the libraries that it needs."""
 

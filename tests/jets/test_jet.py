@@ -119,6 +119,7 @@ def test_an_export_says_what_it_unrolled(text, point, message):
 @pytest.mark.peers
 @pytest.mark.parametrize("engine", ["torch", "jax"])
 def test_every_engine_gives_the_same(engine):
+    pytest.importorskip(engine)
     model, _ = mlp([3, 8, 1])
     rng = np.random.default_rng(3)
     point, rows = {"x": rng.standard_normal((2, 3))}, {"x": curve_of(rng, 4, (2, 3))}
@@ -128,8 +129,8 @@ def test_every_engine_gives_the_same(engine):
 
 @pytest.mark.peers
 def test_jax_gives_the_same():
-    import jax
-    import jax.numpy as jnp
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
     from jax.experimental.jet import jet
 
     with jax.enable_x64(True):
@@ -206,8 +207,7 @@ def test_series_take_the_dtype_of_their_tensor():
 @pytest.mark.peers
 def test_series_of_tensors():
     """Stacked or in lists, at a point of their library or of NumPy, by its engine or another."""
-    import torch
-
+    torch = pytest.importorskip("torch")
     model, _ = mlp([3, 8, 1])
     rng = np.random.default_rng(7)
     x, rows = rng.standard_normal((2, 3)), curve_of(rng, 2, (2, 3))
@@ -222,8 +222,8 @@ def test_series_of_tensors():
 
 @pytest.mark.peers
 def test_a_jet_inside_of_jit():
-    import jax
-    import jax.numpy as jnp
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
 
     with jax.enable_x64(True):
         model, _ = mlp([3, 8, 1])

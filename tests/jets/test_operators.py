@@ -52,7 +52,7 @@ def error_of(case, check, moving, seed):
     return float(np.max(np.abs(rows - truth) / scale, initial=0))
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.sampled(0.1)
 @pytest.mark.parametrize("op_type", OPERATORS)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 def test_derivatives_along_a_curve_are_those_of_the_definition(op_type):

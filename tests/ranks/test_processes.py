@@ -49,8 +49,9 @@ def mpirun():
     return found or pytest.skip("no mpirun")
 
 
-def test_three_ranks_of_mpi_one_of_them_without_batches(mpirun):
-    assert run(mpirun, "-n", "3", sys.executable, "-m", "mpi4py") == heard(3)
+@pytest.mark.parametrize("count", [3, 4])
+def test_ranks_of_mpi_some_of_them_without_batches(mpirun, count):
+    assert run(mpirun, "-n", str(count), sys.executable, "-m", "mpi4py") == heard(count)
 
 
 def test_the_spectrum_on_the_page(mpirun):

@@ -27,6 +27,7 @@ def run(work, path, writing=0):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends processes in another way")
+@pytest.mark.sampled(0.34)
 @pytest.mark.parametrize("work", ["density of a Hessian over data", "natural gradient", "E-KFAC"])
 def test_a_process_killed_while_it_writes(work, tmp_path):
     """Each process has models of its own, which do not know how often they were used before."""
