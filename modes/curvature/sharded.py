@@ -1,4 +1,4 @@
-"""Sharded: Kronecker factors of which each rank holds those of some tensors."""
+"""Sharded: Kronecker factors, of which each rank holds the factors of some tensors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ShardedFactors(Curvature):
     """K = Σ_r K_r over the ranks r of `comm`, with K_r the blocks of the tensors that rank r holds.
 
     `local` is this K_r over its own tensors, or None where there are more ranks than tensors. A
-    product is one of K_r, and an all-reduce. Inverse, function, eigenvalues and determinant are
-    those of each K_r, as no block couples tensors of two ranks. All ranks call all of them.
+    product is one of K_r, and an all-reduce. Inverse, function, eigenvalues and determinant
+    follow from each K_r alone, as no block couples tensors of two ranks. All ranks call each one.
     """
 
     def __init__(self, comm: Comm, local: KroneckerFactored | None, domain: Specs) -> None:

@@ -55,8 +55,8 @@ def sample_seeds(seed: int, batch: Batch) -> Seed:
 def uniform_numbers(seed: Seed, draws: int, shape: Shape) -> np.ndarray:
     """Numbers between 0 and 1, (draws, *shape), where the first axis of `shape` is of samples.
 
-    A sample may have several rows of that axis, one after the other. Its numbers depend on its own
-    seed; for one seed, or one seed for each of other samples, a row is a sample.
+    A sample may have several rows of that axis, one after the other, and its numbers depend on the
+    seed of the sample alone; for one seed, or seeds of other samples, a row is a sample.
     """
     count = shape[0] if shape else 1
     if not (entries := prod(shape)):

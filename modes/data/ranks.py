@@ -2,7 +2,7 @@
 
 `ranked` makes the same operator on every rank, where all run the same script with data of their
 own. A product is one all-reduce of the entries of its result, and of one number more, which counts
-errors; rows of all ranks are added too, as every rank has zeros in place of those of others. When
+errors; rows of all ranks are added too, as every rank has zeros in place of other ranks' rows. When
 it is made, ranks tell one another shapes, names and numbers of samples: never data or the model.
 """
 
@@ -73,7 +73,7 @@ def warn_of_others(comm: Comm, shared: Mapping[str, Any]) -> None:
     other = [repr(name) for name in shared if len({known.get(name) for known in prints}) > 1]
     if other:
         warn(f"{', '.join(other)} differ between ranks, although all batches share them: send "
-             "those of one rank to the others")  # fmt: skip
+             "the values of one rank to the others")  # fmt: skip
 
 
 def on_ranks(

@@ -261,7 +261,7 @@ class OverShares(OverData):
 
     @property
     def rows(self) -> slice | None:
-        """The rows of this process among those of a stack."""
+        """The rows of a stack that belong to this process."""
         own = self.shares.own
         return slice(*self.ends[own : own + 2]) if self.stacked and own is not None else None
 

@@ -1,8 +1,8 @@
 """Opset: an export in an earlier version of ONNX, for a runtime that does not know the newest.
 
 From opset 13 to 21 operators gained attributes, inputs and types, and a few gained values of an
-attribute. A node that uses none of what is newer means the same in the earlier version, so that
-only its version changes; the others are written otherwise here, or named in an error.
+attribute. A node without these additions means the same in the earlier version, so that only the
+version changes; other nodes are written otherwise here, or named in an error.
 """
 
 from __future__ import annotations

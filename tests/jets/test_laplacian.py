@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
+from onnxjac.modes.model.primal.evaluate import evaluate
 
 from .networks import mlp, parse
 
@@ -193,3 +194,12 @@ def test_options_that_do_not_fit(options, message):
 def test_names_that_do_not_fit(wrt, message):
     with pytest.raises(oj.OnnxJacError, match=message):
         oj.derivative(parse(CUBES), {"x": X}, wrt=wrt)
+
+
+def test_a_tangent_of_all_samples_is_multiplied_by_weights_once():
+    """The first product of a Laplacian has one row for each direction, not one for each sample."""
+    model, _ = mlp([3, 8, 1])
+    file = oj.load(oj.export(model, "laplacian", {"x": np.ones((4, 3))}))
+    made = [s.outputs[0] for s in file.steps if s.op_type == "MatMul" and "W0" in s.inputs]
+    found = evaluate(file, {"x": np.ones((4, 3))}, made)
+    assert [found[name].shape for name in made] == [(4, 8), (3, 1, 8)]
