@@ -8,38 +8,21 @@ a contraction, a sum or a broadcast. The Jacobian is the chain of these.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..jacobians import Array, Identity, Jacobian, Op, Sum, common, dtype_of, shape_of, take_flat
 from ..jacobians.errors import InputError, warn
-from ..jacobians.symint import same
-from ..jacobians.threads import cached_property
 from .graphs import Recorder, build
-from .indices import Indices, letters
-from .node import Node, node_of
-from .registry import Blocks, declare
+from .indexed import Indexed
+from .node import node_of
+from .registry import declare
 from .rules.elementwise import Elementwise
-from .rules.indexing import from_the_start
-from .trees import (
-    SHARE,
-    Access,
-    Index,
-    Labels,
-    Piece,
-    Stage,
-    Tree,
-    accesses,
-    evaluate_tree,
-    names,
-    stages,
-)
+from .trees import accesses
 
 
 def derive(
@@ -78,7 +61,8 @@ def derive(
                          "is 'domain::Op', and Y is the output")  # fmt: skip
     rule: Elementwise | Indexed
     if reader.has_indices(body) or head:
-        rule = Indexed(body, head, names, attributes)
+        text = f"y[{', '.join(head)}] = {body}" if head else f"y = {body}"
+        rule = Indexed(text, names, defaults=attributes)
         _ = rule.stage
     else:
         rule = Elementwise(body, names=names, defaults=attributes)
@@ -176,186 +160,3 @@ def constant_nodes(
         )
     yield plain
     yield onnx.helper.make_node("CastLike", [f"{name}_", like], [name])
-
-
-# -- index notation --------------------------------------------------------------------------------
-
-
-class Indexed:
-    """y[i, ...] = an expression with sums over indices: values and Jacobian, stage by stage."""
-
-    def __init__(
-        self, text: str, out: Labels, variables: Sequence[str],
-        defaults: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
-        self.term, self.out, self.variables = text, out, tuple(variables)
-        self.defaults = dict(defaults or {})
-        self.text = self.__doc__ = f"y[{', '.join(out)}] = {text}"
-
-    @cached_property
-    def stage(self) -> Stage:
-        """The outermost sum."""
-        from .symbols.stages import stage_of
-
-        return stage_of(self.term, self.out, self.variables)
-
-    @property
-    def integers(self) -> frozenset[str]:
-        """The inputs that are indices of others."""
-        found = (i for access in accesses(self.stage) for i in access.indices)
-        return frozenset(i.name for i in found if isinstance(i, Access))
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """The formula of every stage."""
-        return tuple(Piece(s.text, tuple(s.atoms), not s.summed) for s in stages(self.stage))
-
-    def define(self, op: Op, node: Node) -> tuple[Array]:
-        return (NodeDefinition(op, self, node).value(self.stage),)
-
-    def __call__(self, op: Op, node: Node) -> Blocks:
-        at = NodeDefinition(op, self, node)
-        blocks = ((i, at.block(self.stage, x)) for i, x in enumerate(self.variables)
-                  if node.wants(i))  # fmt: skip
-        return {(0, i): J for i, J in blocks if J is not None}
-
-
-class NodeDefinition(Indices):
-    """An indexed definition at the inputs of a node."""
-
-    def __init__(self, op: Op, rule: Indexed, node: Node) -> None:
-        self.inputs = dict(zip(rule.variables, node.inputs, strict=True))
-        floats = [dtype_of(x) for x in node.inputs if dtype_of(x).kind not in "iub"]
-        super().__init__(op, sizes_of(rule, self.inputs), common(*floats))
-        self.attributes = {**rule.defaults, **node.attributes}
-        self.top, self.y, self.made = rule.stage, node.outputs[0], dict[int, Array]()
-
-    def value(self, atom: Access | Stage) -> Array:
-        """The value of an input at its indices, or of a stage."""
-        if isinstance(atom, Access):
-            x = self.inputs[atom.name]
-            return x if atom.plain else self.selection(atom)._apply(self.op, x)
-        if atom is self.top and self.y is not None:
-            return self.y
-        if id(atom) not in self.made:
-            self.made[id(atom)] = self.computed(atom)
-        return self.made[id(atom)]
-
-    def computed(self, stage: Stage) -> Array:
-        found = [self.factor(stage, tree) for tree in stage.factors]
-        if len(found) > 1:
-            grid = (*stage.labels, *stage.summed)
-            terms = ",".join(letters(labels, grid) for _, labels in found)
-            out = letters(stage.labels, grid)
-            return self.op.Einsum(*(x for x, _ in found), equation=f"{terms}->{out}")
-        ((x, have),) = found
-        whole, n = self.aligned(x, have, (*stage.labels, *stage.summed)), len(stage.labels)
-        if not stage.summed:
-            return whole
-        reduce = self.op.ReduceLogSumExp if stage.logs else self.op.ReduceSum
-        return reduce(whole, tuple(range(n, n + len(stage.summed))), keepdims=0)
-
-    def share(self, stage: Stage) -> Array:
-        """exp(term) / Σ exp(term): from the term, since Y is rounded."""
-        x, have = self.factor(stage, stage.factors[0])
-        whole = self.aligned(x, have, (*stage.labels, *stage.summed))
-        rows = self.op.Reshape(whole, (*shape_of(whole)[: len(stage.labels)], -1))
-        return self.op.Reshape(self.op.Softmax(rows, axis=-1), shape_of(whole))
-
-    def factor(self, stage: Stage, tree: Tree) -> tuple[Array, Labels]:
-        """A factor of a stage, and the labels of its axes."""
-        if isinstance(tree, str) and tree in stage.atoms:
-            return self.value(stage.atoms[tree]), stage.atoms[tree].labels
-        atoms = {n: a for n, a in stage.atoms.items() if n in names(tree)}
-        arrays = {n: (self.value(a), a.labels) for n, a in atoms.items()}
-        if "Y" in names(tree):
-            arrays["Y"] = (self.value(stage), stage.labels)
-        if SHARE in names(tree):
-            arrays[SHARE] = (self.share(stage), (*stage.labels, *stage.summed))
-        union = {label for _, labels in arrays.values() for label in labels}
-        want = tuple(label for label in (*stage.labels, *stage.summed) if label in union)
-        held = {n: self.aligned(x, have, want) for n, (x, have) in arrays.items()}
-        return evaluate_tree(self.op, tree, {**self.attributes, **held}, self.dtype), want
-
-    # -- the Jacobian ------------------------------------------------------------------------------
-
-    def block(self, stage: Stage, name: str) -> Jacobian | None:
-        """∂stage/∂input: one chain for every atom that the input is in."""
-        terms = []
-        for symbol, atom in stage.atoms.items():
-            inner = self.block(atom, name) if isinstance(atom, Stage) else self.access(atom, name)
-            if inner is not None:
-                terms.append(self.slope(stage, symbol) @ inner)
-        if not terms:
-            return None
-        return terms[0] if len(terms) == 1 else Sum(tuple(terms))
-
-    def access(self, atom: Access, name: str) -> Jacobian | None:
-        if atom.name != name:
-            return None
-        x = self.inputs[name]
-        return Identity(shape_of(x), self.dtype) if atom.plain else self.selection(atom)
-
-    def selection(self, atom: Access) -> Jacobian:
-        """The entries of an input at indices that are expressions."""
-        x, flat = self.inputs[atom.name], np.zeros((), np.int64)
-        for n, index in zip(shape_of(x), atom.indices, strict=True):
-            flat = self.op.Add(self.op.Mul(flat, np.int64(n)), self.index(index, atom, int(n)))
-        return take_flat(self.op.Expand(flat, self.shape(atom.labels)), shape_of(x), dtype_of(x))
-
-    def index(self, index: Index, atom: Access, n: int) -> Array:
-        """An index over the grid of its labels: affine in labels, or entries of an input."""
-        if isinstance(index, Access):
-            t = self.aligned(self.value(index), index.labels, atom.labels)
-            place = from_the_start(self.op, t, n)
-        else:
-            steps = {index: 1} if isinstance(index, str) else index
-            place = np.full((1,) * len(atom.labels), steps.get("", 0), np.int64)
-            for k, label in enumerate(atom.labels):
-                along = np.arange(int(self.sizes[label]))
-                ones = (-1,) + (1,) * (len(atom.labels) - k - 1)
-                place = place + steps.get(label, 0) * along.reshape(ones)
-        if isinstance(place, np.ndarray) and place.size and not 0 <= place.min() <= place.max() < n:
-            raise InputError(f"an index of {atom.name} leaves the {n} entries of its axis")
-        return place
-
-    def slope(self, stage: Stage, symbol: str) -> Jacobian:
-        """∂stage/∂atom, whose kind the indices of its factors decide."""
-        have, out = stage.atoms[symbol].labels, stage.labels
-        scale, found = 1.0, []
-        for tree in stage.slopes[symbol]:
-            if isinstance(tree, float):
-                scale *= tree
-            else:
-                found.append(self.factor(stage, tree))
-        seen = {*have}.union(*(labels for _, labels in found))
-        scale *= prod(self.sizes[label] for label in stage.summed if label not in seen)
-        J = self.operator(found, have, out)
-        return J if same(scale, 1) and scale == 1 else J * scale
-
-
-def sizes_of(rule: Indexed, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """The length of every label; a label in `2*i + k` alone is as long as fits."""
-    found: dict[str, int] = {}
-    places = [(access.name, axis, index) for access in accesses(rule.stage)
-              for axis, index in enumerate(access.indices)]  # fmt: skip
-    for access in accesses(rule.stage):
-        if len(access.indices) != len(shape_of(inputs[access.name])):
-            raise InputError(f"{rule.text}: {access.name} has {len(access.indices)} indices, "
-                             f"not the shape {list(shape_of(inputs[access.name]))}")  # fmt: skip
-    for name, axis, index in places:
-        n = shape_of(inputs[name])[axis]
-        if isinstance(index, str) and not same(found.setdefault(index, n), n):
-            raise InputError(f"{rule.text}: the index {index} runs to {found[index]}, and to {n} "
-                             f"in axis {axis} of {name}")  # fmt: skip
-    for name, axis, index in places:
-        if not isinstance(index, dict):
-            continue
-        unknown = [label for label in index if label and label not in found]
-        n = int(shape_of(inputs[name])[axis])
-        last = n - 1 - index.get("", 0)
-        last -= sum(c * (int(found[k]) - 1) for k, c in index.items() if k in found and c > 0)
-        if len(unknown) > 1 or last < 0 or any(index[k] < 1 for k in unknown):
-            raise InputError(f"{rule.text}: index {axis} of {name} does not fit its length {n}")
-        found.update((label, last // index[label] + 1) for label in unknown)
-    return found

@@ -23,7 +23,7 @@ from sympy.printing.pycode import MpmathPrinter
 
 from ..jacobians.errors import InputError, closest
 from .numbers import numbers
-from .trees import INPUTS, Tree, evaluate_tree
+from .trees import INPUTS, REST, Tree, evaluate_tree
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")
@@ -65,6 +65,13 @@ class Total(sp.Function):
 
     def _latex(self, printer: Any) -> str:
         return rf"\sum_{{{', '.join(self.over)}}} {printer.doprint(self.term)}"
+
+
+class Mean(Total):
+    """The mean of a term over some indices: Mean(term, i, j)."""
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\operatorname{{mean}}_{{{', '.join(self.over)}}} {printer.doprint(self.term)}"
 
 
 CALLS: dict[Any, str] = {
@@ -160,18 +167,31 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
             return sp.Piecewise((built(yes), built(test)), (built(no), True))
         case ast.Tuple(elts=parts):
             return tuple(map(built, parts))
+        case ast.Constant(value=value) if value is ... and index:
+            return sp.Symbol(REST, integer=True)
+        case ast.Starred(value=ast.Name() as name) if index:
+            return built(name, index=True)
         case ast.Subscript(value=ast.Name(id=name), slice=inner):
-            places = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            places = flattened(inner)
             return sp.Indexed(name, *(built(place, index=True) for place in places))
-        case ast.Call(func=ast.Name(id="sum" | "Sum"), args=[term, *over], keywords=[]) if over:
+        case ast.Call(func=ast.Name(id="sum" | "Sum" | "mean" as how), args=[term, *over],
+                      keywords=[]) if over:  # fmt: skip
             names = (i.elts[0] if isinstance(i, ast.Tuple) else i for i in over)
-            return Total(built(term), *(built(name, index=True) for name in names))
+            total = Mean if how == "mean" else Total
+            return total(built(term), *(built(name, index=True) for name in names))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             if name not in FUNCTIONS:
                 raise InputError(f"no function {name!r} is known.{closest(name, FUNCTIONS)}")
             return FUNCTIONS[name](*map(built, args))
     raise InputError(f"{ast.unparse(node)!r} is not allowed: write numbers, names, + - * / **, "
                      "comparisons, functions, x[i, j] and sum(..., i)")  # fmt: skip
+
+
+def flattened(inner: ast.AST) -> list[ast.AST]:
+    """The indices between brackets, also those that share an axis: x[n, (i, j)]."""
+    if not isinstance(inner, ast.Tuple):
+        return [inner]
+    return [place for part in inner.elts for place in flattened(part)]
 
 
 def bounded_power(base: Any, exponent: Any) -> Any:
@@ -285,19 +305,6 @@ def derive(
         return found[0]
     return next((f for least in (0, 1) for f in found if not unstable(f, expr, variable, least)),
                 found[0])  # fmt: skip
-
-
-def derive_sum(outer: sp.Expr, inner: sp.Expr) -> sp.Expr:
-    """∂Y/∂x for Y = outer(s), s = Σ inner(x); a norm has the derivative 0 at 0.
-
-    >>> derive_sum(parse("sqrt(s)"), parse("x**2")), derive_sum(parse("log(s)"), parse("x"))
-    (Piecewise((0, Eq(Y, 0)), (x/Y, True)), exp(-Y))
-    """
-    s = sp.Symbol("s", real=True)
-    slope = derive(outer, "s").subs(s, sp.solve(outer - OUTPUT, s)[0]) * derive(inner, "x", None)
-    slope = stable(slope)
-    divides = any(p.exp.is_negative and p.base.has(OUTPUT) for p in slope.atoms(sp.Pow))
-    return sp.Piecewise((0, sp.Eq(OUTPUT, 0)), (slope, True)) if divides else slope
 
 
 def steady(expr: sp.Expr, change: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:

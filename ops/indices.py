@@ -8,6 +8,8 @@ from itertools import permutations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..jacobians import (
     Array,
     BlockDiagonal,
@@ -43,6 +45,7 @@ class Indices:
 
     def __init__(self, op: Op, sizes: Mapping[str, int], dtype: Any) -> None:
         self.op, self.sizes, self.dtype = op, sizes, dtype
+        self.links: dict[Any, Jacobian] = {}
 
     def shape(self, labels: Iterable[str]) -> tuple[int, ...]:
         return tuple(self.sizes[label] for label in labels)
@@ -69,6 +72,9 @@ class Indices:
                     return d @ self.link(have, out) if grid is out else self.link(have, out) @ d
         inner = tuple(n for n in have if n in met or n in out)
         outer = tuple(n for n in out if n in met or n in have)
+        if met <= {*inner} == {*outer}:
+            d = Diagonal(self.times(found, inner), self.shape(inner))
+            return self.link(inner, out) @ d @ self.link(have, inner)
         return self.link(outer, out) @ self.product(found, inner, outer) @ self.link(have, inner)
 
     def times(self, found: list[Factor], want: Labels) -> Array:
@@ -125,6 +131,11 @@ class Indices:
 
     def link(self, have: Labels, want: Labels) -> Jacobian:
         """Sums over the labels that `want` lacks, and repeats along the labels that are new."""
+        if (have, want, self.dtype) not in self.links:
+            self.links[have, want, self.dtype] = self.linked(have, want)
+        return self.links[have, want, self.dtype]
+
+    def linked(self, have: Labels, want: Labels) -> Jacobian:
         kept = tuple(n for n in have if n in want)
         J: Jacobian = Identity(self.shape(have), self.dtype)
         if kept != have:
@@ -141,6 +152,12 @@ class Indices:
             J = Reshape(ones, self.shape(order), self.dtype) @ J
             J = broadcast(ones, self.shape(want), self.dtype) @ J
         return J
+
+
+def from_the_start(op: Op, index: Array, n: Any) -> Array:
+    """Indices as int64, with negative ones counted from the end of the axis."""
+    index = op.CastLike(index, np.zeros((), np.int64))
+    return op.Where(op.Less(index, 0), op.Add(index, n), index)
 
 
 def letters(labels: Labels, grid: Labels) -> str:

@@ -80,6 +80,7 @@ def count_uses(tree: Tree) -> Mapping[Tree, int]:
     return found
 
 
+@cache
 def names(tree: Tree) -> frozenset[str]:
     """The names in a tree.
 
@@ -104,6 +105,9 @@ class Piece:
 
 Labels = tuple[str, ...]
 
+REST = "..."
+"""The label of `x[...]`: as many of the last indices of the output as x has axes."""
+
 Index = Any
 """A label; the factors of labels in an affine expression, its constant under ""; or an `Access`."""
 
@@ -123,10 +127,11 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """y[labels] = Σ over `summed` of a product of factors, or log Σ exp of one factor.
+    """y[labels] = Σ over `summed` of a product of factors, or log Σ exp of one factor, or a mean.
 
     `atoms` are the inputs and inner sums by their names in the factors; `slopes` the factors of the
-    derivative by each atom, where the output is Y.
+    derivative by each atom, where the output is Y. Where `shares` says so, the softmax of the terms
+    of log Σ exp is the output of the whole definition, with these labels.
     """
 
     labels: Labels
@@ -136,6 +141,8 @@ class Stage:
     slopes: Mapping[str, tuple[Tree, ...]]
     logs: bool = False
     text: str = ""
+    means: bool = False
+    shares: Labels = ()
 
 
 def stages(stage: Stage) -> Iterator[Stage]:

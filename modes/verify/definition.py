@@ -23,8 +23,8 @@ import sympy as sp
 from ...jacobians import Dag, Jacobian, shape_of, size
 from ...jacobians.errors import InputError, OnnxJacWarning, UnsupportedOp
 from ...ops import find
-from ...ops.derive import Indexed, sizes_of
 from ...ops.formulas import Total, parse
+from ...ops.indexed import Indexed, sizes_of
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
@@ -73,6 +73,7 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: SymbolReading) -> Def
     if isinstance(case, ModelCase):
         found = by_parts(case, symbols, spec)
     elif (declared and isinstance(declared.rule, Elementwise | Indexed)
+          and (declared.definition or isinstance(declared.rule, Elementwise))
           and spec.kernel(full_name(case.op_type, case.domain)) is None):  # fmt: skip
         inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
         of: Any = by_entries if isinstance(declared.rule, Elementwise) else evaluate_indexed

@@ -24,11 +24,10 @@ from ...jacobians.text import Table
 from ...jacobians.threads import cached_property
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, slopes_text
-from ...ops.derive import Indexed
+from ...ops.indexed import Indexed
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.quantization import DOMAIN
-from ...ops.rules.reductions import SUMS
 from ..linear.check import NOT_COMPARED, RIGHT, WRONG
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, fold_table, pre
@@ -325,8 +324,6 @@ def derived_from(op_type: str, domain: str) -> str:
     rule = declared.rule if (declared := find(op_type, domain)) else None
     if isinstance(rule, Elementwise):
         return " or ".join(rule.formulas.values())
-    if op_type in SUMS and not domain:
-        return "{} with s = Σ {}".format(*SUMS[op_type])
     return rule.text if isinstance(rule, Indexed) else ""
 
 

@@ -91,14 +91,6 @@ def slope_tree(formula: str, variable: str, recurs: bool = False) -> Tree:
 
 
 @cache
-def derivative_of_sum(outer: str, inner: str) -> Tree:
-    """∂Y/∂x for Y = outer(s) and s = Σ inner(x), as a tree in x and Y."""
-    from .. import formulas
-
-    return formulas.expression_tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
-
-
-@cache
 def formula_tree(formula: str) -> Tree:
     """A formula as a tree, in a stable form."""
     from .. import formulas

@@ -23,6 +23,7 @@ from ...jacobians import (
 )
 from ...jacobians.symint import Number, is_symbolic, same, smallest
 from ..conventions import FIRST, ORDER, SHARED, convention, kinks, tied
+from ..indices import from_the_start
 from ..node import Node
 from ..numbers import numbers
 from ..registry import Blocks, Count, jacobian
@@ -114,12 +115,6 @@ def compress(op: Op, node: Node) -> Blocks:
 def count_up(op: Op, n: Number) -> Array:
     """0, 1, … n - 1."""
     return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
-
-
-def from_the_start(op: Op, index: Array, n: int) -> Array:
-    """Indices as int64, with negative ones counted from the end of the axis."""
-    index = op.CastLike(index, np.zeros((), np.int64))
-    return op.Where(op.Less(index, 0), op.Add(index, n), index)
 
 
 def row_positions(op: Op, index: Array, shape: Shape) -> Array:

@@ -10,23 +10,22 @@ from ...jacobians import (
     Identity,
     Jacobian,
     Op,
-    Reshape,
     Shape,
     SumTo,
     Take,
     broadcast,
-    dtype_of,
     shape_of,
     take_flat,
 )
 from ...jacobians.symint import agree
 from ..conventions import BALL, SECOND, ZERO_NORM, are_zero, kinks, marked
+from ..indexed import COUNTS, indexed
 from ..node import Node, has_nan
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, Count, jacobian, says
 from .convolution import window_sums, windows_of
 from .indexing import flat_positions
-from .reductions import kept_shape, mean_over, spatial, sum_over
+from .reductions import kept_shape, spatial, sum_over
 
 
 def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
@@ -35,29 +34,36 @@ def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobi
     return repeat @ repeat.T
 
 
-@jacobian("Softmax")
-def softmax(op: Op, node: Node) -> Blocks:
-    """J = diag(y) (I - 1 yᵀ) along the axis."""
+indexed("Softmax", "y[*r, k] = exp(x[*r, k])/sum(exp(x[*r, j]), j)",
+        axes=lambda node: {"k": one_axis(node)},
+        numbers=lambda op, node: without_empty_rows(op, node))  # fmt: skip
+indexed("LogSoftmax", "y[*r, k] = x[*r, k] - log(sum(exp(x[*r, j]), j))",
+        axes=lambda node: {"k": one_axis(node)},
+        numbers=lambda op, node: with_rows_of_nan(op, node))  # fmt: skip
+
+
+def one_axis(node: Node) -> tuple[int, ...]:
+    """The axis that a node names."""
+    return (node.axis % len(node.x_shape),)
+
+
+def without_empty_rows(op: Op, node: Node) -> dict[str, Array]:
+    """0 in place of Y in rows that are -∞ throughout."""
     rows = find_counting_rows(op, node)
-    y = node.y if rows is None else op.Where(rows, node.y, op.CastLike(0.0, node.y))
-    shape, d = node.y_shape, Diagonal(y)
-    total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
-    return {(0, 0): d @ (Identity(shape, node.dtype) - total_ @ d)}
+    return {} if rows is None else {"Y": op.Where(rows, node.y, op.CastLike(0.0, node.y))}
 
 
-@jacobian("LogSoftmax")
-def log_softmax(op: Op, node: Node) -> Blocks:
-    """J = I - 1 exp(y)ᵀ along the axis."""
-    shape, rows, y = node.y_shape, find_counting_rows(op, node), op.Exp(node.y)
-    total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
+def with_rows_of_nan(op: Op, node: Node) -> dict[str, Array]:
+    """Other numbers in rows that are -∞ throughout, which do not count, and NaN throughout in rows
+    with a NaN, which ONNX Runtime skips, so that derivatives of the row are NaN too.
+    """
+    rows = find_counting_rows(op, node)
     if rows is None:
-        return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
-    numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))  # ONNX Runtime skips a NaN of x
-    one, nan = (op.CastLike(x, y) for x in (1.0, np.nan))
-    y = op.Mul(y, op.Where(numbers, one, nan))  # so that derivatives of the row are NaN, too
-    y = op.Where(rows, y, op.CastLike(0.0, y))
-    J = Identity(shape, node.dtype) - total_ @ Diagonal(y)
-    return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}
+        return {}
+    zero, nan = (op.CastLike(x, node.x) for x in (0.0, np.nan))
+    numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))
+    return {"x": op.Where(rows, op.Where(numbers, node.x, nan), zero),
+            COUNTS: op.CastLike(rows, node.y)}  # fmt: skip
 
 
 def find_counting_rows(op: Op, node: Node) -> Array | None:
@@ -80,167 +86,62 @@ def throughout(op: Op, node: Node, truth: Array) -> Array:
     return op.Greater(least, op.CastLike(0.0, least))
 
 
-class Standardized:
-    """x̂ = (x - μ) / σ with σ² = mean((x - μ)²) + ε; μ = 0 for a root mean square.
-
-    Without ε, σ = 1 where it would be 0.
-
-    J = diag(1/σ) (C - diag(x̂) M diag(x̂)), with M the mean spread over the axes and C = I - M,
-    or I for a root mean square.
-    """
-
-    def __init__(
-        self, op: Op, x: Array, axes: tuple[int, ...], epsilon: float | None, centred: bool = True
-    ):
-        self.shape, self.dtype, self.axes = shape_of(x), dtype_of(x), axes
-        self.mean = op.ReduceMean(x, axes, keepdims=1)
-        deviation = op.Sub(x, self.mean) if centred else x
-        self.variance = op.ReduceMean(op.Mul(deviation, deviation), axes, keepdims=1)
-        offset = epsilon if epsilon is not None else op.CastLike(op.Equal(self.variance, 0.0), x)
-        self.inverse = op.Reciprocal(op.Sqrt(op.Add(self.variance, offset)))
-        self.value = op.Mul(deviation, self.inverse)
-        self.centred = centred
-
-    def jacobian(self, share: Array | None = None) -> Jacobian:
-        """∂x̂/∂x; with s = σ / (σ + δ), ∂/∂x of (x - μ) / (σ + δ): diag(s/σ) (C - s x̂ M x̂)."""
-        repeat = broadcast(kept_shape(self.shape, self.axes), self.shape, self.dtype)
-        spread = repeat @ mean_over(self.shape, self.axes, self.dtype)
-        x_hat, centre = Diagonal(self.value), Identity(self.shape, self.dtype)
-        outer: Jacobian = Diagonal(self.inverse, self.shape)
-        inner = x_hat @ spread @ x_hat
-        if share is not None:
-            outer, inner = Diagonal(share, self.shape) @ outer, Diagonal(share, self.shape) @ inner
-        return outer @ ((centre - spread if self.centred else centre) - inner)
-
-    def inverse_jacobian(self, op: Op) -> Jacobian:
-        """∂(1/σ)/∂x = -1/σ² mean(x̂ ∂x)."""
-        mean = mean_over(self.shape, self.axes, self.dtype)
-        factor = op.Neg(op.Mul(self.inverse, self.inverse))
-        return Diagonal(factor) @ mean @ Diagonal(self.value)
-
-
-def scale_and_shift(
-    op: Op, node: Node, norm: Standardized, gain: Shape | None = None
-) -> dict[tuple[int, int], Jacobian]:
-    """y = x̂ · scale + bias, with x̂ in the shape of x."""
-    scale = op.CastLike(op.Reshape(node.inputs[1], gain) if gain else node.inputs[1], node.y)
-    split = Reshape(norm.shape, node.x_shape, node.dtype)
-    blocks = {
-        (0, 0): Diagonal(scale, node.x_shape) @ split.T @ norm.jacobian() @ split,
-        (0, 1): Diagonal(op.Reshape(norm.value, node.x_shape)) @ lift(node, 1, gain),
-    }
-    if node.input(2) is not None:
-        blocks[0, 2] = lift(node, 2, gain)
-    return blocks
-
-
-def lift(node: Node, i: int, gain: Shape | None = None) -> Jacobian:
-    """The broadcast of a parameter to the shape of x, first reshaped to `gain` if given."""
-    shape = shape_of(node.inputs[i])
-    gain = gain or shape
-    return broadcast(gain, node.x_shape, node.dtype) @ Reshape(gain, shape, node.dtype)
-
-
 def last_axes(node: Node) -> tuple[int, ...]:
     """The axes from `axis` on."""
     rank = len(node.x_shape)
     return tuple(range(node.axis % rank, rank))
 
 
-@jacobian("LayerNormalization")
-def layer_normalization(op: Op, node: Node) -> Blocks:
-    """Standardised over the last axes, then scaled; mean and 1/σ are further outputs."""
-    axes = last_axes(node)
-    norm = Standardized(op, node.x, axes, node.epsilon)
-    mean = mean_over(node.x_shape, axes, node.dtype)
-    extra = {(1, 0): mean, (2, 0): norm.inverse_jacobian(op)}
-    return {**scale_and_shift(op, node, norm), **extra}
+MOMENTS = """
+    m[{of}] = mean(x[{all}], {over})
+    i[{of}] = 1/sqrt(mean((x[{all}] - m[{of}])**2, {over}) + epsilon)
+    h[{all}] = (x[{all}] - m[{of}])*i[{of}]
+    y[{all}] = h[{all}]*{scale} + {bias}
+"""
+"""Standardised over some indices, then scaled and shifted."""
 
-
-@jacobian("RMSNormalization")
-def rms_normalization(op: Op, node: Node) -> Blocks:
-    """x divided by its root mean square over the last axes, then scaled."""
-    x = op.CastLike(node.x, node.y)
-    norm = Standardized(op, x, last_axes(node), node.epsilon, centred=False)
-    return scale_and_shift(op, node, norm)
-
-
-@jacobian("InstanceNormalization")
-def instance_normalization(op: Op, node: Node) -> Blocks:
-    """Standardised over the spatial axes, then scaled per channel."""
-    norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
-    return scale_and_shift(op, node, norm, channel_shape(node.x_shape))
-
-
-@jacobian("GroupNormalization")
-def group_normalization(op: Op, node: Node) -> Blocks:
-    """Standardised over each group of channels and the spatial axes, then scaled per channel."""
-    n, c, *rest = node.x_shape
-    grouped = (n, node.num_groups, c // node.num_groups, *rest)
-    axes = tuple(range(2, len(grouped)))
-    norm = Standardized(op, op.Reshape(node.x, grouped), axes, node.epsilon)
-    return scale_and_shift(op, node, norm, channel_shape(node.x_shape))
-
-
-@jacobian("MeanVarianceNormalization")
-def mean_variance_normalization(op: Op, node: Node) -> Blocks:
-    """(x - μ) / (σ + 1e-9) over the given axes."""
-    rank = len(node.x_shape)
-    axes = tuple(a % rank for a in node.axes or (0, 2, 3))
-    norm = Standardized(op, node.x, axes, None)
-    share = op.Reciprocal(op.Add(op.Mul(norm.inverse, MVN_EPSILON), 1.0))
-    share = op.Where(op.Equal(norm.variance, 0.0), 1 / MVN_EPSILON, share)  # y = (x - μ) / ε there
-    return {(0, 0): norm.jacobian(share)}
-
-
-MVN_EPSILON = 1e-9
-"""The constant that ONNX adds to σ in MeanVarianceNormalization."""
-
-
+indexed("LayerNormalization", MOMENTS.format(of="*r", all="*r, *s", over="*s", scale="w[...]",
+                                             bias="b[...]"),
+        inputs="xwb", outputs="ymi", axes=lambda node: {"s": last_axes(node)})  # fmt: skip
+indexed("InstanceNormalization", MOMENTS.format(of="n, c", all="n, c, *s", over="*s", scale="w[c]",
+                                                bias="b[c]"), inputs="xwb")  # fmt: skip
+indexed("GroupNormalization", MOMENTS.format(of="n, g", all="n, (g, c), *s", over="c, *s",
+                                             scale="w[(g, c),]", bias="b[(g, c),]"),
+        inputs="xwb", sizes=lambda node: {"g": node.num_groups})  # fmt: skip
+indexed("RMSNormalization", """
+    i[*r] = 1/sqrt(mean(x[*r, *s]**2, *s) + epsilon)
+    h[*r, *s] = x[*r, *s]*i[*r]
+    y[*r, *s] = h[*r, *s]*w[...]
+""", axes=lambda node: {"s": last_axes(node)})  # fmt: skip
+indexed("MeanVarianceNormalization", """
+    m[*r] = mean(x[*r, *s], *s)
+    d[*r] = sqrt(mean((x[*r, *s] - m[*r])**2, *s))
+    y[*r, *s] = (x[*r, *s] - m[*r])/(d[*r] + 1e-9)
+""", axes=lambda node: {"s": tuple(a % len(node.x_shape) for a in node.axes or (0, 2, 3))})
 kinks("MeanVarianceNormalization", where=f"where the variance is 0{SECOND}", given="")
+
+GIVEN = """
+    a[c] = scale[c]/sqrt(variance[c] + epsilon)
+    y[n, c, *s] = (x[n, c, *s] - mean[c])*a[c] + b[c]
+"""
+OF_BATCH = """
+    m[c] = mean(x[n, c, *s], n, *s)
+    v[c] = mean((x[n, c, *s] - m[c])**2, n, *s)
+    a[c] = scale[c]/sqrt(v[c] + epsilon)
+    y[n, c, *s] = (x[n, c, *s] - m[c])*a[c] + b[c]
+    running_mean[c] = momentum*mean[c] + (1 - momentum)*m[c]
+    running_variance[c] = momentum*variance[c] + (1 - momentum)*v[c]
+"""
+STATISTICS = {(training, rank > 1): text if rank > 1 else text.replace(
+    "[n, c, *s]", "[(n, c),]").replace(", *s", "") for rank in (2, 1)
+    for training, text in ((0, GIVEN), (1, OF_BATCH))}  # fmt: skip
+"""By training mode and whether x has more than one axis; if not, there is one channel."""
+
+indexed("BatchNormalization", STATISTICS, inputs=("x", "scale", "b", "mean", "variance"),
+        outputs=("y", "running_mean", "running_variance"),
+        by=lambda node: (int(node.training_mode or 0), len(node.x_shape) > 1),
+        sizes=lambda node: {} if len(node.x_shape) > 1 else {"c": 1})  # fmt: skip
 says("BatchNormalization", near=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
-
-
-@jacobian("BatchNormalization")
-def batch_normalization(op: Op, node: Node) -> Blocks:
-    """Standardised by the given statistics, or by the batch's own, then scaled per channel."""
-    gain = channel_shape(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
-    if node.training_mode:
-        return batch_statistics(op, node, gain)
-    scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))
-    inverse = op.Reciprocal(op.Sqrt(op.Add(variance, node.epsilon)))
-    scale, mean, inverse = (op.CastLike(a, node.x) for a in (scale, mean, inverse))
-    slope = op.Mul(scale, inverse)
-    blocks = {(0, 0): Diagonal(slope, node.x_shape), (0, 2): lift(node, 2, gain)}
-    if node.wants(3):
-        blocks[0, 3] = Diagonal(op.Neg(slope), node.x_shape) @ lift(node, 3, gain)
-    if node.wants(1) or node.wants(4):
-        x_hat = op.Mul(op.Sub(node.x, mean), inverse)
-        d = op.Mul(op.Mul(x_hat, slope), op.Mul(inverse, -0.5))
-        blocks[0, 1] = Diagonal(x_hat) @ lift(node, 1, gain)
-        blocks[0, 4] = Diagonal(d, node.x_shape) @ lift(node, 4, gain)
-    return blocks
-
-
-def batch_statistics(op: Op, node: Node, gain: Shape) -> dict[tuple[int, int], Jacobian]:
-    """Training mode: the running outputs are momentum · old + (1 - momentum) · batch statistic."""
-    axes = (0, *spatial(node.x_shape))
-    norm = Standardized(op, node.x, axes, node.epsilon)
-    blocks = scale_and_shift(op, node, norm, gain)
-    channels, dtype = shape_of(node.inputs[3]), node.dtype
-    flat = Reshape(channels, gain, dtype)
-    mean = mean_over(node.x_shape, axes, dtype)
-    deviation = op.Sub(node.x, norm.mean)
-    statistics = {1: mean, 2: 2.0 * (mean @ Diagonal(deviation))}
-    for o, statistic in statistics.items():
-        blocks[o, 0] = (1 - node.momentum) * (flat @ statistic)
-        blocks[o, 2 + o] = node.momentum * Identity(channels, dtype_of(node.inputs[3]))
-    return blocks
-
-
-def channel_shape(shape: Shape) -> Shape:
-    """(1, C, 1, ...): the shape in which a vector over the channels broadcasts."""
-    return (1, shape[1], *(1,) * (len(shape) - 2))
 
 
 @jacobian("LpPool", auto_pad=AUTO_PADS, grows=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ...jacobians import (
@@ -35,10 +33,9 @@ from ..conventions import (
     marked,
     tied,
 )
+from ..indexed import indexed
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
-from ..trees import evaluate_tree
-from .elementwise import derivative_of_sum
 from .indexing import count_up, doublings, picked, product_of_others, shift_along
 
 
@@ -66,45 +63,20 @@ def mean_over(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     return sum_over(shape, axes, dtype) / largest(n, 1)
 
 
-SUMS: dict[str, tuple[str, str]] = {}
-"""op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
+def declare_reduction(op_type: str, formula: str) -> None:
+    """Declare a reduction over the axes s that a node names."""
+    indexed(op_type, f"y[*r] = {formula}", axes=lambda node: {"s": reduced_axes(node)})
 
 
-def declare_reduction(
-    op_type: str, outer: str, inner: str, slope: Callable[..., Array] | None = None
-) -> None:
-    """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y.
-
-    A `slope` is a function of a node that gives ∂y/∂x from x, without the rounding of Y.
-    """
-    SUMS[op_type] = outer, inner
-
-    def rule(op: Op, node: Node) -> Blocks:
-        axes = reduced_axes(node)
-        kept = kept_shape(node.x_shape, axes)
-        J = sum_over(node.x_shape, axes, node.dtype)
-        if slope is not None:
-            value = slope(op, node)
-        else:
-            values = {"x": node.x, "Y": op.Reshape(node.y, kept)}
-            value = evaluate_tree(op, derivative_of_sum(outer, inner), values, node.dtype)
-        if not isinstance(value, float):
-            J = J @ Diagonal(value, node.x_shape)
-        return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
-
-    rule.__doc__ = f"y = {outer} with s = Σ {inner}; 0 where the derivative divides by y = 0."
-    jacobian(op_type)(rule)
-
-
-def inverse_sum(op: Op, node: Node) -> Array:
-    """1 / Σ x: exp(-y) would have the rounding of y."""
-    return op.Reciprocal(sum_over(node.x_shape, reduced_axes(node), node.dtype)._apply(op, node.x))
-
-
-def softmax_share(op: Op, node: Node) -> Array:
-    """softmax(x) over the axes: exp(x - y) would have the rounding of y in every entry."""
-    split = rows(node)
-    return split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
+declare_reduction("ReduceSum", "sum(x[*r, *s], *s)")
+declare_reduction("ReduceMean", "mean(x[*r, *s], *s)")
+declare_reduction("ReduceL1", "sum(abs(x[*r, *s]), *s)")
+declare_reduction("ReduceL2", "sqrt(sum(x[*r, *s]**2, *s))")
+declare_reduction("ReduceSumSquare", "sum(x[*r, *s]**2, *s)")
+declare_reduction("ReduceLogSum", "log(sum(x[*r, *s], *s))")
+says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
+declare_reduction("ReduceLogSumExp", "log(sum(exp(x[*r, *s]), *s))")
+indexed("GlobalAveragePool", "y[n, c] = mean(x[n, c, *s], *s)")
 
 
 def rows(node: Node) -> Jacobian:
@@ -116,30 +88,12 @@ def rows(node: Node) -> Jacobian:
     return Reshape(flat, last.out_shape, node.dtype) @ last
 
 
-declare_reduction("ReduceSum", "s", "x")
-declare_reduction("ReduceL1", "s", "abs(x)")
-declare_reduction("ReduceL2", "sqrt(s)", "x**2")
-declare_reduction("ReduceSumSquare", "s", "x**2")
-declare_reduction("ReduceLogSum", "log(s)", "x", inverse_sum)
-says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
-declare_reduction("ReduceLogSumExp", "log(s)", "exp(x)", softmax_share)
-
-
 kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(are_zero)
 kinks("ReduceL2", where=ZERO_NORM, given=BALL)(lambda node: marked(node.y == 0))
 convention("ReduceL1", "Σ |[0, 2]|", ([0.0, 2.0],), ([0.0, 1.0],), "as |0|",
            "lambda x: torch.norm(x, 1)", jax=([1.0, 1.0],))  # fmt: skip
 convention("ReduceL2", "‖[0, 0]‖", ([0.0, 0.0],), ([0.0, 0.0],), "the middle of the unit ball",
            "torch.norm", jax=([np.nan, np.nan],), tensorflow=([np.nan, np.nan],))  # fmt: skip
-
-
-@jacobian("ReduceMean", "GlobalAveragePool")
-def reduce_mean(op: Op, node: Node) -> Blocks:
-    """y = Σ x / n, over some axes or over all spatial ones."""
-    over_space = node.step.op_type == "GlobalAveragePool"
-    axes = spatial(node.x_shape) if over_space else reduced_axes(node)
-    J = mean_over(node.x_shape, axes, node.dtype)
-    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
 @jacobian("ReduceMax", "ReduceMin")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import sympy as sp
 
 from ...jacobians.errors import InputError
-from ..formulas import OUTPUT, Total, derive, expression_tree, parse, stable, unstable
+from ..formulas import OUTPUT, Mean, Total, derive, expression_tree, parse, stable, unstable
 from ..kinks import kinks_of
-from ..trees import SHARE, Access, Index, Labels, Piece, Stage, Tree
+from ..trees import REST, SHARE, Access, Index, Labels, Piece, Stage, Tree
 
 SOFTMAX = sp.Symbol(SHARE, real=True)
 
@@ -51,40 +53,127 @@ def names_in_text(text: str) -> set[str]:
 
 def stage_of(text: str, out: Labels, variables: Labels) -> Stage:
     """The outermost stage of a definition."""
-    made = Builder(out, variables).stage(parse(text), out)
-    met = {label for atom in made.atoms.values() for label in atom.labels}
-    if loose := ({*out} ^ met) - {*made.summed}:
-        raise InputError(f"{text!r}: {', '.join(sorted(loose))} is to be an index of y and of "
-                         "some input, or summed over")  # fmt: skip
+    return stages_of((("y", out, text),), variables)["y"]
+
+
+@cache
+def stages_of(
+    lines: tuple[tuple[str, Labels, str], ...], variables: Labels,
+    absent: tuple[tuple[str, float], ...] = (),
+) -> dict[str, Stage]:  # fmt: skip
+    """The stage of every line, (name, indices, text), in which later lines may use earlier names.
+
+    Inputs that are `absent` are these numbers.
+    """
+    made, builder = dict[str, Stage](), Builder(variables, dict(absent))
+    for name, out, text in lines:
+        stage = made[name] = builder.line(name, out, parse(text))
+        met = {label for atom in stage.atoms.values() for label in atom.labels}
+        if loose := ({*out} ^ met) - {*stage.summed, REST}:
+            raise InputError(f"{text!r}: {', '.join(sorted(loose))} is to be an index of {name} "
+                             "and of some input, or summed over")  # fmt: skip
     return made
 
 
 class Builder:
     """The stages of one definition; equal parts share a name."""
 
-    def __init__(self, out: Labels, variables: Labels) -> None:
-        self.out, self.variables = out, variables
+    def __init__(self, variables: Labels, absent: Mapping[str, float] | None = None) -> None:
+        self.out, self.variables, self.absent = Labels(), variables, absent or {}
         self.known: dict[sp.Expr, tuple[sp.Symbol, Access | Stage]] = {}
+        self.lines: dict[str, Stage] = {}
+        self.sums: dict[Stage, Total] = {}
+
+    def line(self, name: str, out: Labels, expr: sp.Expr) -> Stage:
+        """The stage of a line name[out] = expr."""
+        self.out, expr = out, self.filled(expr)
+        made = self.stage(expr, out)
+        self.lines[name] = made = replace(made, atoms=self.shared(expr, made))
+        if made.summed and isinstance(expr, Total):
+            self.sums[made] = expr
+        return made
+
+    def filled(self, expr: sp.Expr) -> sp.Expr:
+        """The expression with numbers in place of absent inputs."""
+        if base_of(expr) in self.absent:
+            return sp.sympify(self.absent[base_of(expr)])
+        if isinstance(expr, sp.Indexed) or not expr.args:
+            return expr
+        return expr.func(*map(self.filled, expr.args))
+
+    def shared(self, expr: sp.Expr, made: Stage) -> dict[str, Access | Stage]:
+        """The atoms of a line; a softmax in their slopes that is the line itself is known."""
+        found = dict(made.atoms)
+        for name, atom in made.atoms.items():
+            if not isinstance(atom, Stage) or not atom.logs:
+                continue
+            new = tuple(label for label in self.out if label not in atom.labels)
+            total = self.sums[atom]
+            if len(new) == len(atom.summed):
+                moved = {sp.Symbol(s, integer=True): sp.Symbol(n, integer=True)
+                         for s, n in zip(atom.summed, new, strict=True)}  # fmt: skip
+                if expr == total.term.xreplace(moved) / total:
+                    names = dict(zip(new, atom.summed, strict=True))
+                    shares = tuple(names.get(label, label) for label in self.out)
+                    found[name] = replace(atom, shares=shares)
+        return found
 
     def stage(
-        self, expr: sp.Expr, labels: Labels, summed: Labels = (), logs: bool = False
+        self, expr: sp.Expr, labels: Labels, over: Total | None = None, logs: bool = False
     ) -> Stage:  # fmt: skip
-        """y[labels] = Σ expr, or log Σ exp expr."""
-        if isinstance(expr, Total) and not summed and not isinstance(expr.term, sp.exp):
-            return self.stage(expr.term, labels, expr.over)
+        """y[labels] = Σ expr, its mean, or log Σ exp expr."""
+        if isinstance(expr, Total) and not over and not self.is_logs(expr):
+            return self.stage(expr.term, labels, expr)
         term, atoms = stable(self.lifted(expr)), {}
         for symbol, atom in self.known.values():
             if symbol in term.free_symbols:
                 atoms[symbol.name] = atom
-        level = None if summed else OUTPUT
-        slopes = {}
+        level = None if over else OUTPUT
+        slopes, summed = {}, over.over if over else ()
         for name in atoms:
             d = derive(term, name, level)
-            slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
+            if over and {*atoms[name].labels}.isdisjoint(summed) and self.cancels(d, atoms, over):
+                d = sp.S.Zero
+            if not over:
+                d = self.at_zero_norms(d, term, name, atoms[name])
+            if d != 0:
+                slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
         factors = (
-            (expression_tree(term),) if logs or not summed else self.split(term, atoms, labels)
+            (expression_tree(term),) if logs or not over else self.split(term, atoms, labels)
         )
-        return Stage(labels, summed, atoms, factors, slopes, logs, str(term))
+        means = isinstance(over, Mean)
+        return Stage(labels, summed, atoms, factors, slopes, logs, str(term), means)
+
+    def is_logs(self, total: Total) -> bool:
+        """Whether a sum is that of exponentials, which is taken as exp log Σ exp."""
+        return not isinstance(total, Mean) and isinstance(total.term, sp.exp)
+
+    def cancels(self, d: sp.Expr, atoms: Mapping[str, Access | Stage], over: Total) -> bool:
+        """Whether Σ d = 0, because d is a multiple of a difference from the mean."""
+        for name, atom in atoms.items():
+            total = self.sums.get(atom) if isinstance(atom, Stage) and atom.means else None
+            if total is None or total.over != over.over or total.term not in self.known:
+                continue
+            mean, entry = sp.Symbol(name, real=True), self.known[total.term][0]
+            others = d.free_symbols - {mean, entry}
+            fixed = all({*atoms[s.name].labels}.isdisjoint(over.over)
+                        for s in others if s.name in atoms)  # fmt: skip
+            linear = sp.expand(d.diff(entry, 2)) == 0
+            if fixed and linear and sp.expand(d.xreplace({entry: mean})) == 0:
+                return True
+        return False
+
+    def at_zero_norms(
+        self, d: sp.Expr, term: sp.Expr, name: str, atom: Access | Stage
+    ) -> sp.Expr:  # fmt: skip
+        """A slope that divides by the root of a sum of powers |x|ᵖ: 0 where the root is 0."""
+        if not isinstance(atom, Stage) or atom not in self.sums:
+            return d
+        divides = any(p.exp.is_negative and p.base.has(OUTPUT) for p in d.atoms(sp.Pow))
+        alone = term.subs(sp.Symbol(name, real=True), 0) == 0 and parse(atom.text).is_nonnegative
+        if not divides or not alone:
+            return d
+        return sp.Piecewise((0, sp.Eq(OUTPUT, 0)), (d, True))
 
     def split(
         self, expr: sp.Expr, atoms: Any, labels: Labels, summed: Labels = ()
@@ -107,16 +196,24 @@ class Builder:
     def lifted(self, expr: sp.Expr) -> sp.Expr:
         """The expression with names in place of inputs and inner sums; Σ exp as exp log Σ exp."""
         if isinstance(expr, Total):
-            logs = isinstance(expr.term, sp.exp)
+            logs = self.is_logs(expr)
             inner = expr.term.exp if logs else expr.term
             key = sp.log(expr) if logs else expr
             if key not in self.known:
                 over = expr.over
                 found = [n for n in free(inner) if n not in over]
                 labels = tuple(sorted(found, key=lambda n: (*self.out, n).index(n)))
-                self.name(key, self.stage(inner, labels, over, logs))
+                made = self.stage(inner, labels, expr, logs)
+                self.sums[made] = expr
+                self.name(key, made)
             symbol = self.known[key][0]
             return sp.exp(symbol) if logs else symbol
+        if base_of(expr) in self.lines:
+            line = self.lines[base_of(expr)]
+            if tuple(map(str, getattr(expr, "indices", ()))) != line.labels:
+                raise InputError(f"{expr}: a name of a line has the indices of its line, "
+                                 f"{', '.join(line.labels)}")  # fmt: skip
+            return self.name(expr, line)
         if isinstance(expr, sp.Indexed):
             return self.name(expr, self.access(expr))
         if expr.is_Symbol and expr.name in self.variables:
@@ -146,6 +243,13 @@ class Builder:
         if sp.expand(expr - whole) != 0 or not all(c.is_Integer for c in factors.values()):
             raise InputError(f"the index {expr} is not like 2*i + k + 1")
         return {n: int(c) for n, c in factors.items()}
+
+
+def base_of(expr: sp.Basic) -> str:
+    """The name of x[i] or x; empty for anything else."""
+    if isinstance(expr, sp.Indexed):
+        return str(expr.base)
+    return str(expr.name) if expr.is_Symbol and not expr.is_integer else ""
 
 
 def free(expr: sp.Expr) -> list[str]:

@@ -18,7 +18,7 @@ from onnxjac.modes.verify.check import CaseCheck, Verdict
 from onnxjac.modes.verify.definition import block_slices, symbolic_matrix
 from onnxjac.modes.verify.proof import derived_from
 from onnxjac.ops import find
-from onnxjac.ops.derive import Indexed
+from onnxjac.ops.indexed import Indexed
 from onnxjac.ops.node import Node
 from onnxjac.ops.registry import full_name
 from onnxjac.ops.rules.matmul import expand_equation
@@ -235,8 +235,8 @@ def derived_rule(case: Case) -> Indexed | None:
     names = [n for n, x in zip(case.names, case.inputs, strict=True) if x is not None]
     if make is None or not (made := make(case, *names)):
         return None
-    out, body = parted(made)
-    return Indexed(body, out, [n for n in names if n in names_in_text(body)])
+    _, body = parted(made)
+    return Indexed(made, [n for n in names if n in names_in_text(body)])
 
 
 def compared(case: Case) -> list[Verdict]:

@@ -1,0 +1,628 @@
+"""Indexed: a rule that is lines of index notation, from which SymPy derives the Jacobian.
+
+    m[*r] = mean(x[*r, *s], *s)
+    y[*r, *s] = (x[*r, *s] - m[*r])*w[...]
+
+An index with a star stands for any number of axes, `...` for the last indices of y, indices in
+brackets, `(i, j)`, for one axis that is split, and axes of length 1 are broadcast. SymPy
+differentiates each sum once, whatever the shapes are; at a node, the indices of a coefficient say
+which operator it is: a diagonal, a Kronecker product, a contraction, a sum or a broadcast.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Op,
+    Reshape,
+    Shape,
+    Sum,
+    common,
+    dtype_of,
+    shape_of,
+    take_flat,
+)
+from ..jacobians.errors import InputError
+from ..jacobians.symint import agree, is_symbolic, largest, quotient, same
+from ..jacobians.threads import cached_property
+from .indices import Indices, from_the_start, letters
+from .node import Node
+from .registry import Blocks, declare
+from .trees import (
+    REST,
+    SHARE,
+    Access,
+    Index,
+    Labels,
+    Piece,
+    Stage,
+    Tree,
+    accesses,
+    evaluate_tree,
+    names,
+    stages,
+)
+
+COUNTS = "counts"
+"""The name of a mask of y in `numbers`: the other entries have zero rows."""
+
+LAYOUTS = 1024
+"""Layouts that are kept, each for a text and shapes."""
+
+INDEXED: dict[str, Indexed] = {}
+"""Operator -> its declaration in index notation."""
+
+Numbers = Callable[[Node], Mapping[str, Any]]
+
+LINE = re.compile(r"\s*(\w+)\s*(\[[^=]*\])?\s*=(?!=)(.*)", re.DOTALL)
+
+
+def indexed(op_type: str, text: str | Mapping[Any, str], **how: Any) -> None:
+    """Declare an operator of ONNX by lines of index notation: see `Indexed` for `how`.
+
+    What `declare` takes, such as `grows` or the allowed values of attributes, is passed on.
+    """
+    told = {name: how.pop(name) for name in ("grows", "values") if name in how}
+    INDEXED[op_type] = rule = Indexed(text, **how)
+    declare([op_type], rule, **told)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line name[indices] = body, its indices axis by axis: `i`, `*r` or the parts of an axis."""
+
+    name: str
+    axes: tuple[Labels, ...]
+    body: str
+
+    @property
+    def labels(self) -> Labels:
+        return tuple(label.lstrip("*") for parts in self.axes for label in parts)
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """The lines of a text, read without SymPy.
+
+    >>> [line.axes for line in lines_of("y[*r, (i, j)] = x[*r, j, i]")]
+    [(('*r',), ('i', 'j'))]
+    """
+    for line in filter(None, map(str.strip, text.splitlines())):
+        head = LINE.fullmatch(line)
+        if head is None:
+            raise InputError(f"the line {line!r} is not like 'y[i] = x[i]'")
+        name, indices, body = head.groups()
+        yield Line(name, axes_of(ast.parse(f"{name}{indices or '[()]'}", mode="eval").body),
+                   body.strip())  # fmt: skip
+
+
+def axes_of(node: ast.AST) -> tuple[tuple[str, ...], ...]:
+    """The indices of x[n, *r, (i, j)], axis by axis; empty text for an index that is computed."""
+    assert isinstance(node, ast.Subscript)
+    inner = node.slice
+    parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+    return tuple(tuple(map(label_of, part.elts)) if isinstance(part, ast.Tuple)
+                 else (label_of(part),) for part in parts)  # fmt: skip
+
+
+def label_of(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Starred(value=ast.Name(id=name)):
+            return f"*{name}"
+        case ast.Constant(value=value) if value is ...:
+            return REST
+    return ""
+
+
+def patterns_in(body: str) -> dict[str, tuple[Labels, ...]]:
+    """The indices of each tensor where it first occurs, in the order of the text."""
+    tree = ast.parse(body, mode="eval")
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    found.sort(key=lambda node: (node.lineno, node.col_offset))
+    return {node.value.id: axes_of(node) for node in reversed(found)
+            if isinstance(node.value, ast.Name)}  # fmt: skip
+
+
+class Form:
+    """One text: its lines, how each tensor is indexed, and its stages by the absent inputs."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = tuple(lines_of(text))
+        self.patterns = dict[str, tuple[Labels, ...]]()
+        for line in self.lines:
+            self.patterns |= patterns_in(line.body) | self.patterns
+        self.known: dict[Any, dict[str, Stage]] = {}
+        used = [label for axes in self.patterns.values() for parts in axes for label in parts]
+        self.broadcasts = any(label[:1] in "*." for label in used if label)
+
+    def stages(self, variables: Labels, absent: Mapping[str, float]) -> dict[str, Stage]:
+        """The stage of every line, by its name."""
+        key = tuple(absent.items())
+        if key not in self.known:
+            from .symbols.stages import stages_of
+
+            lines = tuple((line.name, line.labels, line.body) for line in self.lines)
+            self.known[key] = stages_of(lines, variables, key)
+        return self.known[key]
+
+
+class Indexed:
+    """y[i, ...] = an expression with sums over indices: values and Jacobian, stage by stage.
+
+    `text` has one line, or several of which later ones use earlier ones; the `outputs` are lines,
+    by default the last one. Or it maps each value of `by(node)` to a text. The `inputs` are named
+    in their order, and one that is left out counts as the number in `absent`. For a node, `axes`
+    says which axes of the first input an index has (all other axes are the other index with a
+    star), `sizes` how long some indices are, and `numbers` gives further numbers of the text, or
+    others for an input or for Y, and under `COUNTS` which entries of y have a derivative.
+    """
+
+    def __init__(
+        self, text: str | Mapping[Any, str], inputs: Sequence[str] = (), *,
+        outputs: Sequence[str] = (), by: Callable[[Node], Any] | None = None,
+        axes: Numbers | None = None, sizes: Numbers | None = None,
+        numbers: Callable[[Op, Node], Mapping[str, Any]] | None = None,
+        absent: Mapping[str, float] | None = None,
+        defaults: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        self.texts = dict(text) if isinstance(text, Mapping) else {None: text}
+        self.by, self.axes, self.sizes, self.numbers = by, axes, sizes, numbers
+        self.layouts = dict[Any, Layout]()
+        self.forms = {key: Form(text) for key, text in self.texts.items()}
+        made = {line.name for form in self.forms.values() for line in form.lines}
+        found = dict.fromkeys(n for form in self.forms.values() for n in form.patterns)
+        self.variables = tuple(inputs) or tuple(n for n in found if n not in made)
+        self.outputs = tuple(outputs) or (self.form.lines[-1].name,)
+        self.defaults, self.absent = dict(defaults or {}), dict(absent or {})
+        self.text = self.__doc__ = "; ".join(
+            line.strip() for line in next(iter(self.texts.values())).strip().splitlines()
+        )
+
+    @property
+    def form(self) -> Form:
+        """The first text."""
+        return next(iter(self.forms.values()))
+
+    def form_of(self, node: Node) -> Form:
+        """The text for a node."""
+        return self.forms[self.by(node)] if self.by else self.form
+
+    def layout(
+        self, form: Form, shapes: Mapping[str, Shape], axes: Mapping[str, Any] | None,
+        sizes: Mapping[str, Any], stages: Mapping[str, Stage],
+    ) -> Layout:  # fmt: skip
+        """The layout of a text, which is kept where all lengths are plain numbers."""
+        held = (id(form), *shapes.items(), *(axes or {}).items(), *sizes.items())
+        plain = not is_symbolic((*(n for shape in shapes.values() for n in shape),
+                                 *sizes.values()))  # fmt: skip
+        if plain and held in self.layouts:
+            return self.layouts[held]
+        tops = [stages[name] for name in self.outputs if name in stages]
+        try:
+            made = Layout(form, shapes, axes, sizes, tops)
+        except InputError as error:
+            raise InputError(f"{self.text}: {error}") from None
+        if plain:
+            if len(self.layouts) >= LAYOUTS:
+                self.layouts.clear()
+            self.layouts[held] = made
+        return made
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The outermost sum of the first output."""
+        return self.form.stages(self.variables, {})[self.outputs[0]]
+
+    @property
+    def term(self) -> str:
+        """The expression of the last line."""
+        return self.form.lines[-1].body
+
+    @property
+    def out(self) -> Labels:
+        """The indices of the last line."""
+        return self.form.lines[-1].labels
+
+    @property
+    def integers(self) -> frozenset[str]:
+        """The inputs that are indices of others."""
+        found = (i for access in accesses(self.stage) for i in access.indices)
+        return frozenset(i.name for i in found if isinstance(i, Access))
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The formula of every stage."""
+        return tuple(Piece(s.text, tuple(s.atoms), not s.summed) for s in stages(self.stage))
+
+    def define(self, op: Op, node: Node) -> tuple[Array]:
+        at = NodeDefinition(op, self, node)
+        return (at.value(at.made_by[self.outputs[0]]),)
+
+    def __call__(self, op: Op, node: Node) -> Blocks:
+        at = NodeDefinition(op, self, node)
+        blocks = (((o, i), at.output_block(name, o, i)) for o, name in enumerate(self.outputs)
+                  for i in range(min(len(node.inputs), len(self.variables)))
+                  if name in at.made_by and node.wants(i, o) and node.inputs[i] is not None
+                  and (o == 0 or o < len(node.outputs)))  # fmt: skip
+        return {slot: J for slot, J in blocks if J is not None}
+
+
+class Layout:
+    """The indices of a text at the shapes of a node: the axes of each, and their lengths."""
+
+    def __init__(
+        self, form: Form, shapes: Mapping[str, Shape], given: Mapping[str, tuple[int, ...]] | None,
+        sizes: Mapping[str, Any], stages: Sequence[Stage],
+    ) -> None:  # fmt: skip
+        self.form, self.given, self.sizes = form, given, dict(sizes)
+        self.links: dict[Any, Jacobian] = {}
+        self.known: dict[Labels, Labels] = {}
+        self.slots: dict[str, list[tuple[int, int | None]]] = {}
+        self.views: dict[str, Shape] = {}
+        self.expansions: dict[str, Labels] = {}
+        self.ranks: dict[str, int] = {}
+        first = next((n for n in form.patterns if n in shapes), "")
+        for name, shape in shapes.items():
+            self.slots[name], self.views[name] = [], shape
+            if name in form.patterns:
+                self.place(name, shape, name == first)
+        top = form.lines[-1]
+        used = tuple({id(a): a for s in stages for a in accesses(s)}.values())
+        for access in used:
+            self.expand(access, access.name == first)
+        self.rest = self.of(tuple(n for n in top.labels if n != REST))
+        self.measure(used)
+
+    def place(self, name: str, shape: Shape, first: bool) -> None:
+        """Which index each axis of an input belongs to: its place among the indices, and for one
+        with a star its number from the right.
+        """
+        pattern, rank = self.form.patterns[name], len(shape)
+        starts, at = [], 0
+        for parts in pattern:
+            starts.append(at)
+            at += len(parts)
+        given = self.given or {} if first or pattern == self.first_pattern() else {}
+        owner: dict[int, int] = {}
+        for element, parts in enumerate(pattern):
+            for axis in given.get(parts[0].lstrip("*"), ()):
+                owner[axis] = element
+        left = [axis for axis in range(rank) if axis not in owner]
+        rest = [e for e, parts in enumerate(pattern) if parts[0].lstrip("*") not in given]
+        stars = [e for e in rest if pattern[e][0][:1] in ("*", ".")]
+        room = len(left) - len(rest) + len(stars)
+        order = [e for e in rest for _ in range(room if e in stars else 1)]
+        if len(stars) > 1 or room < 0 or len(order) != len(left):
+            raise InputError(f"{name} has {len(rest)} indices, not the shape {list(shape)}")
+        owner |= dict(zip(left, order, strict=True))
+        later = [sum(owner[b] == owner[a] for b in range(a + 1, rank)) for a in range(rank)]
+        slots, view = [], []
+        for axis in range(rank):
+            parts = pattern[owner[axis]]
+            if parts[0][:1] in ("*", "."):
+                slots.append((starts[owner[axis]], later[axis]))
+                view.append(shape[axis])
+                continue
+            slots += [(starts[owner[axis]] + k, None) for k in range(len(parts))]
+            view += self.split(parts, shape[axis])
+        self.slots[name], self.views[name] = slots, tuple(view)
+
+    def first_pattern(self) -> tuple[Labels, ...]:
+        return next(iter(self.form.patterns.values()), ())
+
+    def split(self, parts: Labels, n: Any) -> list[Any]:
+        """The lengths of the indices that share an axis, of which at most one is not given."""
+        if len(parts) == 1:
+            return [n]
+        known = prod(self.sizes[part] for part in parts if part in self.sizes)
+        return [self.sizes.get(part, quotient(n, known)) for part in parts]
+
+    def expand(self, access: Access, first: bool) -> None:
+        """The axes of the indices of an access."""
+        if not is_named(access):
+            for label in access.labels:
+                self.expansions.setdefault(label, (label,))
+            return
+        found = dict[str, list[str]]()
+        for axis, (at, k) in enumerate(self.slots[access.name]):
+            label = access.indices[at]
+            if label != REST:
+                found.setdefault(label, []).append(self.concrete(label, k))
+                if first and self.given is not None:
+                    self.ranks[self.concrete(label, k)] = axis
+        for label in access.indices:
+            axes = tuple(found.get(label, ()))
+            if label != REST and len(axes) >= len(self.expansions.get(label, ())):
+                self.expansions[label] = axes
+
+    @staticmethod
+    def concrete(label: str, k: int | None) -> str:
+        return label if k is None else f"{label}.{k}"
+
+    def of(self, labels: Labels) -> Labels:
+        """The axes of some indices; where axes are given, in the order of the first input."""
+        if labels not in self.known:
+            made = [c for label in labels for c in self.expansions.get(label, (label,))]
+            made.sort(key=lambda c: self.ranks.get(c, len(self.ranks)))
+            self.known[labels] = tuple(made)
+        return self.known[labels]
+
+    def have(self, access: Access) -> Labels:
+        """The axes of an access, without those of length 1 that are broadcast."""
+        if not is_named(access):
+            return access.labels
+        shape = self.views[access.name]
+        pairs = zip(self.spelled(access), shape, strict=True)
+        return tuple(c for c, n in pairs if not self.is_repeated(c, n))
+
+    def spelled(self, access: Access) -> Labels:
+        """The axes of an access, also those of length 1."""
+        return tuple(
+            self.rest[-1 - (k or 0)] if access.indices[at] == REST
+            else self.concrete(access.indices[at], k) for at, k in self.slots[access.name]
+        )  # fmt: skip
+
+    def is_repeated(self, label: str, n: Any) -> bool:
+        return self.form.broadcasts and same(n, 1) and not same(self.sizes[label], 1)
+
+    def measure(self, used: Sequence[Access]) -> None:
+        """The length of every index; one in `2*i + k` alone is as long as fits."""
+        computed = []
+        for access in used:
+            labels: Sequence[Index] = self.spelled(access) if is_named(access) else access.indices
+            if len(labels) != len(self.views[access.name]):
+                raise InputError(f"{access.name} has {len(labels)} indices, "
+                                 f"not the shape {list(self.views[access.name])}")  # fmt: skip
+            for axis, (index, n) in enumerate(zip(labels, self.views[access.name], strict=True)):
+                if isinstance(index, str):
+                    self.agree(index, n, access.name, axis)
+                elif isinstance(index, Mapping):
+                    computed.append((access.name, axis, index, int(n)))
+        for name, axis, index, n in computed:
+            unknown = [label for label in index if label and label not in self.sizes]
+            last = n - 1 - index.get("", 0)
+            last -= sum(c * (int(self.sizes[k]) - 1) for k, c in index.items()
+                        if k in self.sizes and c > 0)  # fmt: skip
+            if len(unknown) > 1 or last < 0 or any(index[k] < 1 for k in unknown):
+                raise InputError(f"index {axis} of {name} does not fit its length {n}")
+            self.sizes.update((label, last // index[label] + 1) for label in unknown)
+
+    def agree(self, label: str, n: Any, name: str, axis: int) -> None:
+        """Notes the length of an index; an axis of length 1 may be repeated."""
+        known = self.sizes.setdefault(label, n)
+        if same(known, n):
+            return
+        if self.form.broadcasts and same(known, 1):
+            self.sizes[label] = n
+        elif not (self.form.broadcasts and same(n, 1)) and not agree(known, n):
+            raise InputError(f"the index {label} runs to {known}, and to {n} "
+                             f"in axis {axis} of {name}")  # fmt: skip
+
+
+def is_named(access: Access) -> bool:
+    """Whether the indices of an access are distinct names, which may stand for several axes."""
+    return access.plain and bool(access.indices)
+
+
+class NodeDefinition(Indices):
+    """An indexed definition at the inputs of a node."""
+
+    def __init__(self, op: Op, rule: Indexed, node: Node) -> None:
+        form = rule.form_of(node)
+        pairs = zip(rule.variables, node.inputs, strict=False)
+        self.given = {n: x for n, x in pairs if x is not None}
+        absent = {n: rule.absent.get(n, 0.0) for n in rule.variables if n not in self.given}
+        self.made_by = form.stages(rule.variables, absent)
+        floats = [dtype_of(x) for x in self.given.values() if dtype_of(x).kind not in "iub"]
+        y = node.outputs[0]
+        dtype = common(*floats) if y is None or dtype_of(y).kind in "iub" else dtype_of(y)
+        axes = rule.axes(node) if rule.axes else None
+        sizes = rule.sizes(node) if rule.sizes else {}
+        more = dict(rule.numbers(op, node)) if rule.numbers else {}
+        self.layout = rule.layout(
+            form, {n: shape_of(x) for n, x in self.given.items()}, axes, sizes, self.made_by
+        )
+        super().__init__(op, self.layout.sizes, dtype)
+        self.links = self.layout.links
+        self.node, self.rule, self.form = node, rule, form
+        self.y, self.counts = more.pop("Y", y), more.pop(COUNTS, None)
+        self.given |= {n: more.pop(n) for n in rule.variables if n in more}
+        self.attributes = {**rule.defaults, **node.attributes, **more}
+        self.top, self.made = self.made_by[rule.outputs[0]], dict[Any, Any]()
+        self.inputs = {n: self.seen(n, x) for n, x in self.given.items()}
+
+    def seen(self, name: str, x: Array) -> Array:
+        """An input as the text indexes it, in the dtype of the output."""
+        if dtype_of(x).kind not in "iub" and dtype_of(x) != self.dtype:
+            x = self.op.CastLike(x, np.zeros((), self.dtype))
+        shape = self.view(name)
+        return x if same(shape, shape_of(x)) else self.op.Reshape(x, shape)
+
+    def view(self, name: str) -> Shape:
+        """The shape of an input with its axes split, without those of length 1 that repeat."""
+        axes = self.form.patterns.get(name, ())
+        pattern = tuple(label.lstrip("*") for parts in axes for label in parts)
+        if not all(pattern) or len(set(pattern)) < len(pattern):
+            return self.layout.views[name]
+        labels = self.layout.spelled(Access(name, pattern, pattern))
+        pairs = zip(labels, self.layout.views[name], strict=True)
+        return tuple(n for label, n in pairs if not self.layout.is_repeated(label, n))
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def labels(self, atom: Access | Stage) -> Labels:
+        return self.layout.have(atom) if isinstance(atom, Access) else self.layout.of(atom.labels)
+
+    def value(self, atom: Access | Stage) -> Array:
+        """The value of an input at its indices, or of a stage."""
+        if isinstance(atom, Access):
+            x = self.inputs[atom.name]
+            return x if atom.plain else self.selection(atom)._apply(self.op, x)
+        if id(atom) not in self.made:
+            known = atom is self.top and self.y is not None
+            self.made[id(atom)] = self.output() if known else self.computed(atom)
+        return self.made[id(atom)]
+
+    def output(self) -> Array:
+        """The first output with an axis for each of its indices."""
+        shape = self.shape(self.layout.of(self.top.labels))
+        return self.y if same(shape, shape_of(self.y)) else self.op.Reshape(self.y, shape)
+
+    def computed(self, stage: Stage) -> Array:
+        found = [self.factor(stage, tree) for tree in stage.factors]
+        labels, summed = self.layout.of(stage.labels), self.layout.of(stage.summed)
+        if len(found) > 1:
+            grid = (*labels, *summed)
+            terms = ",".join(letters(have, grid) for _, have in found)
+            out = letters(labels, grid)
+            y = self.op.Einsum(*(x for x, _ in found), equation=f"{terms}->{out}")
+            return self.op.Div(y, self.count(stage.summed)) if stage.means else y
+        ((x, have),) = found
+        grid = self.layout.of((*stage.labels, *stage.summed))
+        whole = self.aligned(x, have, grid)
+        if not summed:
+            return whole
+        reduce = self.op.ReduceLogSumExp if stage.logs else (
+            self.op.ReduceMean if stage.means else self.op.ReduceSum)  # fmt: skip
+        y = reduce(whole, tuple(k for k, c in enumerate(grid) if c in summed), keepdims=0)
+        return self.aligned(y, tuple(c for c in grid if c not in summed), labels)
+
+    def count(self, summed: Labels) -> Any:
+        """The number of terms of a sum, at least 1."""
+        return largest(prod(self.shape(self.layout.of(summed))), 1)
+
+    def share(self, stage: Stage) -> tuple[Array, Labels]:
+        """exp(term) / Σ exp(term): from the term, since Y is rounded; or the output, if it is."""
+        if stage.shares and self.y is not None:
+            return self.value(self.top), self.layout.of(stage.shares)
+        labels, summed = self.layout.of(stage.labels), self.layout.of(stage.summed)
+        x, have = self.factor(stage, stage.factors[0])
+        grid = (*labels, *summed)
+        whole = self.aligned(x, have, grid)
+        rows = self.op.Reshape(whole, (*shape_of(whole)[: len(labels)], prod(self.shape(summed))))
+        return self.op.Reshape(self.op.Softmax(rows, axis=-1), shape_of(whole)), grid
+
+    def factor(self, stage: Stage, tree: Tree) -> tuple[Array, Labels]:
+        """A factor of a stage, and the labels of its axes; computed once."""
+        if isinstance(tree, str) and tree in stage.atoms:
+            return self.value(stage.atoms[tree]), self.labels(stage.atoms[tree])
+        if tree == SHARE:
+            return self.share(stage)
+        atoms = {n: a for n, a in stage.atoms.items() if n in names(tree)}
+        own = {"Y", SHARE} & names(tree)
+        key = tree, tuple(map(id, atoms.values())), id(stage) if own else None
+        if key not in self.made:
+            self.made[key] = self.evaluated(stage, tree, atoms)
+        return self.made[key]
+
+    def evaluated(
+        self, stage: Stage, tree: Tree, atoms: Mapping[str, Access | Stage]
+    ) -> tuple[Array, Labels]:  # fmt: skip
+        arrays = {n: (self.value(a), self.labels(a)) for n, a in atoms.items()}
+        if "Y" in names(tree):
+            arrays["Y"] = (self.value(stage), self.layout.of(stage.labels))
+        if SHARE in names(tree):
+            arrays[SHARE] = self.share(stage)
+        union = {label for _, labels in arrays.values() for label in labels}
+        grid = self.layout.of((*stage.labels, *stage.summed))
+        want = tuple(label for label in grid if label in union)
+        held = {n: self.aligned(x, have, want) for n, (x, have) in arrays.items()}
+        numbers = {n: self.attributes[n] for n in names(tree) if n in self.attributes}
+        return evaluate_tree(self.op, tree, {**numbers, **held}, self.dtype), want
+
+    # -- the Jacobian ------------------------------------------------------------------------------
+
+    def output_block(self, name: str, o: int, i: int) -> Jacobian | None:
+        """∂output o/∂input i, between tensors in their own shapes."""
+        x, stage = self.rule.variables[i], self.made_by[name]
+        J = self.block(stage, x)
+        if J is None:
+            return None
+        shape, y = shape_of(self.node.inputs[i]), self.node.output(o)
+        if not same(J.in_shape, shape):
+            J = J @ Reshape(J.in_shape, shape, self.dtype)
+        out = J.out_shape if y is None else shape_of(y)
+        J = J if same(J.out_shape, out) else Reshape(out, J.out_shape, self.dtype) @ J
+        return J if self.counts is None else Diagonal(self.counts, out, chooses=True) @ J
+
+    def block(self, stage: Stage, name: str) -> Jacobian | None:
+        """∂stage/∂input: one chain for every atom that the input is in."""
+        if (stage, name) not in self.made:
+            terms = []
+            for symbol, atom in stage.atoms.items():
+                if symbol not in stage.slopes:
+                    continue
+                inner = (self.block(atom, name) if isinstance(atom, Stage)
+                         else self.access(atom, name))  # fmt: skip
+                if inner is not None:
+                    terms.append(self.slope(stage, symbol) @ inner)
+            whole = terms[0] if len(terms) == 1 else Sum(tuple(terms)) if terms else None
+            self.made[stage, name] = whole
+        return self.made[stage, name]
+
+    def access(self, atom: Access, name: str) -> Jacobian | None:
+        if atom.name != name:
+            return None
+        x = self.inputs[name]
+        return Identity(shape_of(x), self.dtype) if atom.plain else self.selection(atom)
+
+    def selection(self, atom: Access) -> Jacobian:
+        """The entries of an input at indices that are expressions."""
+        x, flat = self.inputs[atom.name], np.zeros((), np.int64)
+        for n, index in zip(shape_of(x), atom.indices, strict=True):
+            flat = self.op.Add(self.op.Mul(flat, np.int64(n)), self.index(index, atom, int(n)))
+        return take_flat(self.op.Expand(flat, self.shape(atom.labels)), shape_of(x), dtype_of(x))
+
+    def index(self, index: Index, atom: Access, n: int) -> Array:
+        """An index over the grid of its labels: affine in labels, or entries of an input."""
+        if isinstance(index, Access):
+            t = self.aligned(self.value(index), index.labels, atom.labels)
+            place = from_the_start(self.op, t, n)
+        else:
+            steps = {index: 1} if isinstance(index, str) else index
+            place = np.full((1,) * len(atom.labels), steps.get("", 0), np.int64)
+            for k, label in enumerate(atom.labels):
+                along = np.arange(int(self.sizes[label]))
+                ones = (-1,) + (1,) * (len(atom.labels) - k - 1)
+                place = place + steps.get(label, 0) * along.reshape(ones)
+        if isinstance(place, np.ndarray) and place.size and not 0 <= place.min() <= place.max() < n:
+            raise InputError(f"an index of {atom.name} leaves the {n} entries of its axis")
+        return place
+
+    def slope(self, stage: Stage, symbol: str) -> Jacobian:
+        """∂stage/∂atom, whose kind the indices of its factors decide."""
+        have, out = self.labels(stage.atoms[symbol]), self.layout.of(stage.labels)
+        scale: Any = 1.0
+        found = []
+        for tree in stage.slopes[symbol]:
+            if isinstance(tree, float):
+                scale *= tree
+            else:
+                found.append(self.factor(stage, tree))
+        seen = {*have}.union(*(labels for _, labels in found))
+        summed = self.layout.of(stage.summed)
+        scale *= prod(self.sizes[label] for label in summed if label not in seen)
+        J, small = self.operator(found, have, out), len(have) < len(out)
+        if not same(scale, 1):  # beside the fewer entries, not into the array of a diagonal
+            J = J @ (Identity(J.in_shape, self.dtype) * scale) if small else J * scale
+        return J / self.count(stage.summed) if stage.means else J
+
+
+def sizes_of(rule: Indexed, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """The length of every label."""
+    shapes = {name: shape_of(x) for name, x in inputs.items()}
+    made = rule.form.stages(rule.variables, {})
+    return rule.layout(rule.form, shapes, None, {}, made).sizes
