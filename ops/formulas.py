@@ -23,7 +23,7 @@ from sympy.printing.pycode import MpmathPrinter
 
 from ..jacobians.errors import InputError, closest
 from .numbers import numbers
-from .trees import INPUTS, REST, Tree, evaluate_tree
+from .trees import INPUTS, REST, WHOLE, Tree, evaluate_tree
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")
@@ -169,6 +169,8 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
             return tuple(map(built, parts))
         case ast.Constant(value=value) if value is ... and index:
             return sp.Symbol(REST, integer=True)
+        case ast.Slice(lower=None, upper=None, step=None) if index:
+            return sp.Symbol(WHOLE, integer=True)
         case ast.Starred(value=ast.Name() as name) if index:
             return built(name, index=True)
         case ast.Subscript(value=ast.Name(id=name), slice=inner):

@@ -4,7 +4,8 @@
     y[*r, *s] = (x[*r, *s] - m[*r])*w[...]
 
 An index with a star stands for any number of axes, `...` for the last indices of y, indices in
-brackets, `(i, j)`, for one axis that is split, and axes of length 1 are broadcast. SymPy
+brackets, `(i, j)`, for one axis that is split, and `:` for all entries in row-major order; beside a
+star or `...`, axes of length 1 are broadcast. SymPy
 differentiates each sum once, whatever the shapes are; at a node, the indices of a coefficient say
 which operator it is: a diagonal, a Kronecker product, a contraction, a sum or a broadcast.
 """
@@ -32,6 +33,7 @@ from ..jacobians import (
     common,
     dtype_of,
     shape_of,
+    size,
     take_flat,
 )
 from ..jacobians.errors import InputError
@@ -39,10 +41,12 @@ from ..jacobians.symint import agree, is_symbolic, largest, quotient, same
 from ..jacobians.threads import cached_property
 from .indices import Indices, from_the_start, letters
 from .node import Node
+from .numbers import numbers
 from .registry import Blocks, declare
 from .trees import (
     REST,
     SHARE,
+    WHOLE,
     Access,
     Index,
     Labels,
@@ -124,6 +128,8 @@ def label_of(node: ast.AST) -> str:
             return f"*{name}"
         case ast.Constant(value=value) if value is ...:
             return REST
+        case ast.Slice():
+            return WHOLE
     return ""
 
 
@@ -132,30 +138,36 @@ def patterns_in(body: str) -> dict[str, tuple[Labels, ...]]:
     tree = ast.parse(body, mode="eval")
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
     found.sort(key=lambda node: (node.lineno, node.col_offset))
-    return {node.value.id: axes_of(node) for node in reversed(found)
-            if isinstance(node.value, ast.Name)}  # fmt: skip
+    pairs = [(node.value.id, axes_of(node)) for node in found if isinstance(node.value, ast.Name)]
+    return dict.fromkeys(name for name, _ in pairs) | dict(reversed(pairs))  # type: ignore[operator]
 
 
 class Form:
     """One text: its lines, how each tensor is indexed, and its stages by the absent inputs."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, broadcasts: bool = False) -> None:
         self.lines = tuple(lines_of(text))
+        self.text = "; ".join(line.strip() for line in text.strip().splitlines())
         self.patterns = dict[str, tuple[Labels, ...]]()
         for line in self.lines:
             self.patterns |= patterns_in(line.body) | self.patterns
         self.known: dict[Any, dict[str, Stage]] = {}
+        made = {line.name for line in self.lines}
+        self.tensors = tuple(name for name in self.patterns if name not in made)
         used = [label for axes in self.patterns.values() for parts in axes for label in parts]
-        self.broadcasts = any(label[:1] in "*." for label in used if label)
+        self.broadcasts = broadcasts or any(label[:1] in "*." for label in used if label)
+        """Whether axes of length 1 are repeated."""
 
-    def stages(self, variables: Labels, absent: Mapping[str, float]) -> dict[str, Stage]:
-        """The stage of every line, by its name."""
+    def stages(
+        self, variables: Labels, absent: Mapping[str, float], repeats: bool = False
+    ) -> dict[str, Stage]:
+        """The stage of every line, by its name; an index of y alone `repeats` the entries."""
         key = tuple(absent.items())
         if key not in self.known:
             from .symbols.stages import stages_of
 
             lines = tuple((line.name, line.labels, line.body) for line in self.lines)
-            self.known[key] = stages_of(lines, variables, key)
+            self.known[key] = stages_of(lines, variables, key, repeats)
         return self.known[key]
 
 
@@ -163,33 +175,43 @@ class Indexed:
     """y[i, ...] = an expression with sums over indices: values and Jacobian, stage by stage.
 
     `text` has one line, or several of which later ones use earlier ones; the `outputs` are lines,
-    by default the last one. Or it maps each value of `by(node)` to a text. The `inputs` are named
+    by default the last one. Or it maps each value of `by(node)` to a text; `shown` is one such
+    value, to show the text by, where it is a function. The `inputs` are named
     in their order, and one that is left out counts as the number in `absent`. For a node, `axes`
     says which axes of the first input an index has (all other axes are the other index with a
     star), `sizes` how long some indices are, and `numbers` gives further numbers of the text, or
-    others for an input or for Y, and under `COUNTS` which entries of y have a derivative.
+    others for an input or for Y, and under `COUNTS` which entries of y have a derivative. With
+    `broadcasts`, axes of length 1 are repeated also where there is no star.
     """
 
     def __init__(
-        self, text: str | Mapping[Any, str], inputs: Sequence[str] = (), *,
-        outputs: Sequence[str] = (), by: Callable[[Node], Any] | None = None,
+        self, text: str | Mapping[Any, str] | Callable[[Any], str], inputs: Sequence[str] = (), *,
+        outputs: Sequence[str] = (), by: Callable[[Node], Any] | None = None, shown: Any = None,
         axes: Numbers | None = None, sizes: Numbers | None = None,
         numbers: Callable[[Op, Node], Mapping[str, Any]] | None = None,
         absent: Mapping[str, float] | None = None,
-        defaults: Mapping[str, float] | None = None,
+        defaults: Mapping[str, float] | None = None, broadcasts: bool = False,
     ) -> None:  # fmt: skip
-        self.texts = dict(text) if isinstance(text, Mapping) else {None: text}
+        texts = dict(text) if isinstance(text, Mapping) else {shown: text}
+        self.make = text if callable(text) else None
         self.by, self.axes, self.sizes, self.numbers = by, axes, sizes, numbers
         self.layouts = dict[Any, Layout]()
-        self.forms = {key: Form(text) for key, text in self.texts.items()}
-        made = {line.name for form in self.forms.values() for line in form.lines}
-        found = dict.fromkeys(n for form in self.forms.values() for n in form.patterns)
-        self.variables = tuple(inputs) or tuple(n for n in found if n not in made)
+        self.broadcasts = broadcasts
+        self.forms = {key: Form(self.make(key) if self.make else t, broadcasts)
+                      for key, t in texts.items()}  # fmt: skip
+        self.named = tuple(inputs)
         self.outputs = tuple(outputs) or (self.form.lines[-1].name,)
         self.defaults, self.absent = dict(defaults or {}), dict(absent or {})
-        self.text = self.__doc__ = "; ".join(
-            line.strip() for line in next(iter(self.texts.values())).strip().splitlines()
-        )
+        self.text = self.__doc__ = self.form.text
+
+    @property
+    def variables(self) -> Labels:
+        """The names of the inputs."""
+        return self.variables_of(self.form)
+
+    def variables_of(self, form: Form) -> Labels:
+        """The names of the inputs in a text: by default in the order in which they occur."""
+        return self.named or form.tensors
 
     @property
     def form(self) -> Form:
@@ -198,7 +220,10 @@ class Indexed:
 
     def form_of(self, node: Node) -> Form:
         """The text for a node."""
-        return self.forms[self.by(node)] if self.by else self.form
+        key = self.by(node) if self.by else next(iter(self.forms))
+        if key not in self.forms and self.make:
+            self.forms[key] = Form(self.make(key), self.broadcasts)
+        return self.forms[key]
 
     def layout(
         self, form: Form, shapes: Mapping[str, Shape], axes: Mapping[str, Any] | None,
@@ -224,7 +249,7 @@ class Indexed:
     @cached_property
     def stage(self) -> Stage:
         """The outermost sum of the first output."""
-        return self.form.stages(self.variables, {})[self.outputs[0]]
+        return self.form.stages(self.variables, {}, self.sizes is not None)[self.outputs[0]]
 
     @property
     def term(self) -> str:
@@ -254,7 +279,7 @@ class Indexed:
     def __call__(self, op: Op, node: Node) -> Blocks:
         at = NodeDefinition(op, self, node)
         blocks = (((o, i), at.output_block(name, o, i)) for o, name in enumerate(self.outputs)
-                  for i in range(min(len(node.inputs), len(self.variables)))
+                  for i in range(min(len(node.inputs), len(at.variables)))
                   if name in at.made_by and node.wants(i, o) and node.inputs[i] is not None
                   and (o == 0 or o < len(node.outputs)))  # fmt: skip
         return {slot: J for slot, J in blocks if J is not None}
@@ -291,6 +316,9 @@ class Layout:
         with a star its number from the right.
         """
         pattern, rank = self.form.patterns[name], len(shape)
+        if pattern == ((WHOLE,),):
+            self.slots[name], self.views[name] = [(0, None)], (size(shape),)
+            return
         starts, at = [], 0
         for parts in pattern:
             starts.append(at)
@@ -422,16 +450,19 @@ class NodeDefinition(Indices):
 
     def __init__(self, op: Op, rule: Indexed, node: Node) -> None:
         form = rule.form_of(node)
-        pairs = zip(rule.variables, node.inputs, strict=False)
+        self.variables = rule.variables_of(form)
+        pairs = zip(self.variables, node.inputs, strict=False)
         self.given = {n: x for n, x in pairs if x is not None}
-        absent = {n: rule.absent.get(n, 0.0) for n in rule.variables if n not in self.given}
-        self.made_by = form.stages(rule.variables, absent)
+        more = dict(rule.numbers(op, node)) if rule.numbers else {}
+        self.given |= {n: more.pop(n) for n in form.patterns if n in more}
+        absent = {n: rule.absent.get(n, 0.0) for n in form.patterns
+                  if n in self.variables and n not in self.given}  # fmt: skip
+        self.made_by = form.stages(self.variables, absent, rule.sizes is not None)
         floats = [dtype_of(x) for x in self.given.values() if dtype_of(x).kind not in "iub"]
         y = node.outputs[0]
         dtype = common(*floats) if y is None or dtype_of(y).kind in "iub" else dtype_of(y)
         axes = rule.axes(node) if rule.axes else None
         sizes = rule.sizes(node) if rule.sizes else {}
-        more = dict(rule.numbers(op, node)) if rule.numbers else {}
         self.layout = rule.layout(
             form, {n: shape_of(x) for n, x in self.given.items()}, axes, sizes, self.made_by
         )
@@ -439,7 +470,6 @@ class NodeDefinition(Indices):
         self.links = self.layout.links
         self.node, self.rule, self.form = node, rule, form
         self.y, self.counts = more.pop("Y", y), more.pop(COUNTS, None)
-        self.given |= {n: more.pop(n) for n in rule.variables if n in more}
         self.attributes = {**rule.defaults, **node.attributes, **more}
         self.top, self.made = self.made_by[rule.outputs[0]], dict[Any, Any]()
         self.inputs = {n: self.seen(n, x) for n, x in self.given.items()}
@@ -540,14 +570,14 @@ class NodeDefinition(Indices):
         grid = self.layout.of((*stage.labels, *stage.summed))
         want = tuple(label for label in grid if label in union)
         held = {n: self.aligned(x, have, want) for n, (x, have) in arrays.items()}
-        numbers = {n: self.attributes[n] for n in names(tree) if n in self.attributes}
-        return evaluate_tree(self.op, tree, {**numbers, **held}, self.dtype), want
+        told = {n: self.attributes[n] for n in names(tree) if n in self.attributes}
+        return evaluate_tree(self.op, tree, {**told, **held}, self.dtype), want
 
     # -- the Jacobian ------------------------------------------------------------------------------
 
     def output_block(self, name: str, o: int, i: int) -> Jacobian | None:
         """∂output o/∂input i, between tensors in their own shapes."""
-        x, stage = self.rule.variables[i], self.made_by[name]
+        x, stage = self.variables[i], self.made_by[name]
         J = self.block(stage, x)
         if J is None:
             return None
@@ -602,14 +632,19 @@ class NodeDefinition(Indices):
             raise InputError(f"an index of {atom.name} leaves the {n} entries of its axis")
         return place
 
+    def is_number(self, tree: Tree) -> bool:
+        """Whether a factor is a number of attributes."""
+        return all(isinstance(self.attributes.get(n), float | int) for n in names(tree))
+
     def slope(self, stage: Stage, symbol: str) -> Jacobian:
         """∂stage/∂atom, whose kind the indices of its factors decide."""
         have, out = self.labels(stage.atoms[symbol]), self.layout.of(stage.labels)
         scale: Any = 1.0
         found = []
         for tree in stage.slopes[symbol]:
-            if isinstance(tree, float):
-                scale *= tree
+            if isinstance(tree, float) or self.is_number(tree):
+                held = {n: self.attributes[n] for n in names(tree)}
+                scale *= float(evaluate_tree(numbers, tree, held, np.dtype(np.float64)))
             else:
                 found.append(self.factor(stage, tree))
         seen = {*have}.union(*(labels for _, labels in found))

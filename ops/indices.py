@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import prod
 from typing import Any
 
@@ -88,10 +88,30 @@ class Indices:
         for order in ((*have[:n], *tail) for tail in orders):
             if (K := self.kronecker(found, order, out)) is not None:
                 return K @ self.link(have, order)
+        if (fused := self.fused(found, have, out)) is not None:
+            return fused
         grid = tuple(dict.fromkeys((*have, *out, *(n for _, labels in found for n in labels))))
         sizes = dict(zip(letters(grid, grid), self.shape(grid), strict=True))
         terms = tuple((x, letters(labels, grid)) for x, labels in found)
         return Contraction(terms, letters(have, grid), letters(out, grid), sizes)
+
+    def fused(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian | None:
+        """The same with two labels as one, if one follows the other wherever either is."""
+        orders = (have, out, *(labels for _, labels in found))
+        for p, q in pairwise(out):
+            if all(follows(p, q, labels) for labels in orders):
+                break
+        else:
+            return None
+        one = f"{p} {q}"
+        self.sizes = {**self.sizes, one: self.sizes[p] * self.sizes[q]}
+        old, new = (joined(labels, p, q, one) for labels in (have, out))
+        factors = []
+        for x, labels in found:
+            fewer = joined(labels, p, q, one)
+            factors.append((x if fewer == labels else self.op.Reshape(x, self.shape(fewer)), fewer))
+        J = Reshape(self.shape(out), self.shape(new), self.dtype) @ self.product(factors, old, new)
+        return J if old == have else J @ Reshape(self.shape(old), self.shape(have), self.dtype)
 
     def kronecker(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian | None:
         """X ↦ A X Bᵀ over a batch, where the last labels are (q, r) before and (p, r) after."""
@@ -152,6 +172,16 @@ class Indices:
             J = Reshape(ones, self.shape(order), self.dtype) @ J
             J = broadcast(ones, self.shape(want), self.dtype) @ J
         return J
+
+
+def follows(p: str, q: str, labels: Labels) -> bool:
+    """Whether q is right behind p, or neither is there."""
+    return (p, q) in pairwise(labels) or not {p, q} & {*labels}
+
+
+def joined(labels: Labels, p: str, q: str, one: str) -> Labels:
+    """The labels with one in place of p and q."""
+    return tuple(one if label == p else label for label in labels if label != q)
 
 
 def from_the_start(op: Op, index: Array, n: Any) -> Array:

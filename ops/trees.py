@@ -108,6 +108,9 @@ Labels = tuple[str, ...]
 REST = "..."
 """The label of `x[...]`: as many of the last indices of the output as x has axes."""
 
+WHOLE = ":"
+"""The label of `x[:]`: all entries in row-major order."""
+
 Index = Any
 """A label; the factors of labels in an affine expression, its constant under ""; or an `Access`."""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, broadcast, dtype_of, shape_of
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
+from ..indexed import indexed
 from ..node import Node
 from ..numbers.table import KERNELS
 from ..registry import Blocks, Count, Kinks, declare, jacobian, says
@@ -239,13 +240,24 @@ convention("ThresholdedRelu", "thresholded relu(1)", (1.0,), (0.0,), BENDS,
            "lambda x: F.threshold(x, 1.0, 0.0)", jax=MISSING, tensorflow=MISSING)  # fmt: skip
 
 
-@jacobian("Sum", "Mean")
-def sum_(op: Op, node: Node) -> Blocks:
-    """y = Σ xᵢ, or Σ xᵢ / n."""
-    share = 1.0 / len(node.inputs) if node.step.op_type == "Mean" else 1.0
-    return {
-        (0, i): broadcast_diagonal(node, i, share) for i in range(len(node.inputs)) if node.wants(i)
-    }
+def sum_text(how: tuple[str, int]) -> str:
+    """The sum of some inputs, or their mean.
+
+    >>> sum_text(("Mean", 2))
+    'y[*n] = (x0[*n] + x1[*n])/2'
+    """
+    op_type, n = how
+    total = " + ".join(f"x{k}[*n]" for k in range(n))
+    return f"y[*n] = ({total})/{n}" if op_type == "Mean" else f"y[*n] = {total}"
+
+
+for _name in ("Sum", "Mean"):
+    indexed(_name, sum_text, shown=(_name, 2),
+            by=lambda node: (node.step.op_type, len(node.inputs)))  # fmt: skip
+
+for _name, _grows in (("Identity", False), ("Cast", False), ("CastLike", False), ("Expand", True)):
+    declare([_name], Elementwise("x"), grows=_grows)  # in another dtype, or in another shape
+says("Cast", "CastLike", near=lambda i, x: x)
 
 
 @jacobian("Range", grows=True)
@@ -365,12 +377,6 @@ convention("Clip", "clip(x, -1, 1) at -1, 0, 1", ([-1.0, 0.0, 1.0], -1.0, 1.0),
            jax=([0.5, 1.0, 0.5], 0.5, 0.5))  # fmt: skip
 
 
-@jacobian("Identity")
-def identity(op: Op, node: Node) -> Blocks:
-    """y = x."""
-    return {(0, 0): Identity(node.y_shape, node.dtype)}
-
-
 @jacobian("Dropout", random=True)
 def dropout(op: Op, node: Node) -> Blocks:
     """y = x in inference; in training y = x mask / (1 - ratio), with the mask that was drawn.
@@ -391,10 +397,3 @@ def dropout(op: Op, node: Node) -> Blocks:
 
 
 says("Pow", near=lambda i, x: np.abs(x) + 0.1 if i == 0 else x)
-says("Cast", "CastLike", near=lambda i, x: x)
-
-
-@jacobian("Cast", "CastLike")
-def cast(op: Op, node: Node) -> Blocks:
-    """y = x in another floating dtype; integers have no tangent."""
-    return {(0, 0): Identity(node.y_shape, node.dtype)}

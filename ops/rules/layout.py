@@ -14,7 +14,6 @@ from ...jacobians import (
     Identity,
     Jacobian,
     Op,
-    Permutation,
     Reshape,
     Scatter,
     Shape,
@@ -29,6 +28,7 @@ from ...jacobians import (
 )
 from ...jacobians.layout import Span
 from ...jacobians.symint import Number, largest, same
+from ..indexed import indexed
 from ..node import Node
 from ..numbers.layout import equal_parts, pad_widths, span
 from ..numbers.windows import (
@@ -41,42 +41,37 @@ from ..numbers.windows import (
 from ..registry import Blocks, jacobian
 from .indexing import count_up, last_of_each, scale_by_diagonal, scatter_blocks
 
-PIXELS = ("DCR", "CRD")
-"""The orders of channels and blocks."""
+for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+    indexed(_name, "y[:] = x[:]")
 
 
-@jacobian("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(op: Op, node: Node) -> Blocks:
-    """y = x in another shape."""
-    if same(node.x_shape, node.y_shape):
-        return {(0, 0): Identity(node.y_shape, node.dtype)}
-    return {(0, 0): Reshape(node.y_shape, node.x_shape, node.dtype)}
+def axes_text(rank: int) -> list[str]:
+    """The names of the indices of a tensor."""
+    return [f"i{k}" for k in range(rank)]
 
 
-@jacobian("Transpose")
-def transpose(op: Op, node: Node) -> Blocks:
-    """y = x with its axes permuted, by default reversed."""
-    perm = node.perm or tuple(reversed(range(len(node.x_shape))))
-    return {(0, 0): Permutation(tuple(perm), node.x_shape, node.dtype)}
+def permuted_text(perm: tuple[int, ...]) -> str:
+    """The axes in another order."""
+    axes = axes_text(len(perm))
+    if not axes:
+        return "y = x"
+    return f"y[{', '.join(axes[k] for k in perm)}] = x[{', '.join(axes)}]"
 
 
-@jacobian("Expand", grows=True)
-def expand(op: Op, node: Node) -> Blocks:
-    """y = x repeated along axes of length 1."""
-    return {(0, 0): broadcast(node.x_shape, node.y_shape, node.dtype)}
+indexed("Transpose", permuted_text, shown=(1, 0),
+        by=lambda node: tuple(node.perm or reversed(range(len(node.x_shape)))))  # fmt: skip
 
 
-@jacobian("Tile", grows=True)
-def tile(op: Op, node: Node) -> Blocks:
-    """y = x repeated as a whole: along every axis (n,) -> (1, n) -> (r, n) -> (r n,)."""
-    repeats = node.ints(1) or ()
-    single = tuple(n for axis in node.x_shape for n in (1, axis))
-    tiled = tuple(n for pair in zip(repeats, node.x_shape, strict=True) for n in pair)
-    return {
-        (0, 0): Reshape(node.y_shape, tiled, node.dtype)
-        @ broadcast(single, tiled, node.dtype)
-        @ Reshape(single, node.x_shape, node.dtype)
-    }
+def tiled_text(rank: int) -> str:
+    """x repeated as a whole along every axis."""
+    axes = axes_text(rank)
+    if not axes:
+        return "y = x"
+    return f"y[{', '.join(f'(r{k}, {i})' for k, i in enumerate(axes))},] = x[{', '.join(axes)}]"
+
+
+indexed("Tile", tiled_text, shown=2, grows=True, by=lambda node: len(node.x_shape),
+        sizes=lambda node: {f"r{k}": n for k, n in enumerate(node.ints(1) or ())})  # fmt: skip
 
 
 @jacobian("Concat")
@@ -114,26 +109,15 @@ def slice_(op: Op, node: Node) -> Blocks:
     return {(0, 0): Slice(tuple(spans), node.x_shape, node.dtype)}
 
 
-@jacobian("DepthToSpace", mode=PIXELS)
-def depth_to_space(op: Op, node: Node) -> Blocks:
-    """Channels become blocks of pixels: a permutation between two reshapes."""
-    return {(0, 0): pixels(node.x_shape, node.blocksize, node.mode, node.dtype)}
+BLOCKS = {"DCR": "[n, (i, j, c), h, w]", "CRD": "[n, (c, i, j), h, w]"}
+"""Channels that hold blocks of pixels, by the order of channels and blocks."""
 
-
-@jacobian("SpaceToDepth", mode=PIXELS)
-def space_to_depth(op: Op, node: Node) -> Blocks:
-    """Blocks of pixels become channels: the transpose of DepthToSpace."""
-    return {(0, 0): pixels(node.y_shape, node.blocksize, node.mode or "DCR", node.dtype).T}
-
-
-def pixels(shape: Shape, b: int, mode: str, dtype: np.dtype) -> Jacobian:
-    """(N, C b², H, W) -> (N, C, H b, W b), the blocks first (DCR) or the channels first (CRD)."""
-    n, channels, height, width = shape
-    c = channels // b**2
-    split = (n, b, b, c, height, width) if mode == "DCR" else (n, c, b, b, height, width)
-    perm = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
-    moved = Permutation(perm, split, dtype) @ Reshape(split, shape, dtype)
-    return Reshape((n, c, height * b, width * b), moved.out_shape, dtype) @ moved
+indexed("DepthToSpace", {mode: f"y[n, c, (h, i), (w, j)] = x{x}" for mode, x in BLOCKS.items()},
+        by=lambda node: node.mode or "DCR", values={"mode": tuple(BLOCKS)},
+        sizes=lambda node: dict.fromkeys("ij", node.blocksize))  # fmt: skip
+indexed("SpaceToDepth", {mode: f"y{y} = x[n, c, (h, i), (w, j)]" for mode, y in BLOCKS.items()},
+        by=lambda node: node.mode or "DCR", values={"mode": tuple(BLOCKS)},
+        sizes=lambda node: dict.fromkeys("ij", node.blocksize))  # fmt: skip
 
 
 @jacobian("Trilu")

@@ -9,135 +9,71 @@ from collections.abc import Iterable
 import numpy as np
 
 from ...jacobians import (
-    Array,
     Diagonal,
-    Eye,
     Fourier,
     Jacobian,
     Op,
-    Permutation,
     Reshape,
     Shape,
     Take,
     broadcast,
-    implicit_kron,
     label_sizes,
     shape_of,
-    size,
-    take_flat,
-    transposed,
 )
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
-from ...jacobians.symint import Number, broadcast_sizes, largest, same, smallest
-from ..indices import Factor, Indices
+from ...jacobians.symint import Number, largest, same, smallest
+from ..indexed import indexed
 from ..node import Node
 from ..numbers.matmul import contraction_order
 from ..registry import Blocks, jacobian, says
 from .indexing import count_up
 from .layout import in_front
 
-
-@jacobian("MatMul")
-def matmul(op: Op, node: Node) -> Blocks:
-    """Z = A B: ∂Z/∂A = I ⊗ Bᵀ, ∂Z/∂B = A ⊗ I, batch axes broadcast."""
-    a, b = node.inputs
-    a_matrix = op.Reshape(a, (1, *shape_of(a))) if len(shape_of(a)) == 1 else a
-    b_matrix = op.Reshape(b, (*shape_of(b), 1)) if len(shape_of(b)) == 1 else b
-    blocks = {}
-    for i in filter(node.wants, range(2)):
-        J = matmul_block(op, a_matrix, b_matrix, i, node.dtype)
-        if a is not a_matrix or b is not b_matrix:
-            before = Reshape(J.in_shape, shape_of(node.inputs[i]), node.dtype)
-            J = Reshape(node.y_shape, J.out_shape, node.dtype) @ J @ before
-        blocks[0, i] = J
-    return blocks
-
-
-def matmul_block(op: Op, a: Array, b: Array, i: int, dtype: np.dtype) -> Jacobian:
-    """∂(A B)/∂A, or ∂(A B)/∂B for i = 1, for operands of rank 2 or more."""
-    (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
-    if len(shape_of(b)) == 2 and i == 0:
-        return implicit_kron(Eye(m), transposed(b), shape_of(a)[:-2])
-    if len(shape_of(a)) > len(shape_of(b)) == 2 and not same(k, 0):
-        rows = op.Reshape(a, (-1, k))
-        flat = shape_of(rows)[0]
-        return Reshape((*shape_of(a)[:-1], n), (flat, n), dtype) @ implicit_kron(rows, Eye(n))
-    batch = broadcast_sizes([shape_of(a)[:-2], shape_of(b)[:-2]])
-    if i == 0:
-        lift = broadcast(shape_of(a), (*batch, m, k), dtype)
-        return implicit_kron(Eye(m), transposed(b), batch) @ lift
-    return implicit_kron(a, Eye(n), batch) @ broadcast(shape_of(b), (*batch, k, n), dtype)
-
-
-@jacobian("Gemm")
-def gemm(op: Op, node: Node) -> Blocks:
-    """Y = α A' B' + β C: ∂Y/∂A = α I ⊗ B'ᵀ, ∂Y/∂B = α A' ⊗ I, each after its transposition."""
-    a, b = (
-        transposed(x) if flag else x
-        for x, flag in zip(node.inputs, (node.transA, node.transB), strict=False)
-    )
-    blocks = {}
-    for i, flag in enumerate((node.transA, node.transB)):
-        if node.wants(i):
-            J = matmul_block(op, a, b, i, node.dtype) * node.alpha
-            turned = Permutation((1, 0), shape_of(node.inputs[i]), node.dtype)
-            blocks[0, i] = J @ turned if flag else J
-    if node.input(2) is not None and node.wants(2):
-        lift = broadcast(shape_of(node.inputs[2]), node.y_shape, node.dtype)
-        blocks[0, 2] = lift * node.beta
-    return blocks
+indexed("MatMul", {
+    (True, True): "y[*n, i, k] = sum(a[*n, i, j]*b[*n, j, k], j)",
+    (True, False): "y[*n, i] = sum(a[*n, i, j]*b[j], j)",
+    (False, True): "y[*n, k] = sum(a[j]*b[*n, j, k], j)",
+    (False, False): "y = sum(a[j]*b[j], j)",
+}, by=lambda node: tuple(len(shape_of(x)) > 1 for x in node.inputs))  # fmt: skip
+indexed("Gemm", {
+    (a == "ji", b == "kj"): f"y[i, k] = alpha*sum(a[{', '.join(a)}]*b[{', '.join(b)}], j)"
+    " + beta*c[...]" for a in ("ij", "ji") for b in ("jk", "kj")
+}, by=lambda node: (bool(node.transA), bool(node.transB)))  # fmt: skip
 
 
 LABELS = 48
 """The most labels of an equation: NumPy has 52, and the others label axes of right-hand sides."""
 
 
-@jacobian("Einsum")
-def einsum(op: Op, node: Node) -> Blocks:
-    """∂/∂xᵢ of an einsum: the contraction of the other operands with a tangent in place of xᵢ."""
-    shapes = tuple(shape_of(x) for x in node.inputs)
-    terms, out = expand_equation(node.equation, tuple(map(len, shapes)))
-    sizes = label_sizes(shapes, terms)
-    if len(sizes) > LABELS:
+def equation_of(node: Node) -> tuple[tuple[str, ...], str]:
+    """The terms and the output of an Einsum."""
+    terms, out = expand_equation(node.equation, tuple(len(shape_of(x)) for x in node.inputs))
+    if (count := len({*"".join(terms)})) > LABELS:
         raise UnsupportedOp(
-            f"the equation has {len(sizes)} labels, and derivatives may have {LABELS}: write it as "
+            f"the equation has {count} labels, and derivatives may have {LABELS}: write it as "
             "several Einsums"
         )
-    return {
-        (0, i): einsum_block(op, node, i, terms, out, sizes)
-        for i in range(len(terms))
-        if node.wants(i)
-    }
+    return terms, out
 
 
-def einsum_block(
-    op: Op, node: Node, i: int, terms: tuple[str, ...], out: str, sizes: dict[str, int]
-) -> Jacobian:
-    """What the indices of the other operands say · diagonal of repeated labels · broadcast."""
-    dtype, term = node.dtype, terms[i]
-    full = tuple(sizes[label] for label in term)
-    J: Jacobian = broadcast(shape_of(node.inputs[i]), full, dtype)
-    if len(set(term)) < len(term):  # x[i, i, j] as a tensor over the distinct labels i, j
-        once, at = "".join(dict.fromkeys(term)), np.arange(size(full)).reshape(full)
-        at = np.einsum(at, [once.index(c) for c in term], list(range(len(once))))
-        J, term = take_flat(at, full, dtype) @ J, once
-    pairs = zip(node.inputs, terms, strict=True)
-    others = [squeezed(op, x, t, sizes) for k, (x, t) in enumerate(pairs) if k != i]
-    return Indices(op, sizes, dtype).operator(others, tuple(term), tuple(out)) @ J
+def einsum_text(equation: tuple[tuple[str, ...], str]) -> str:
+    """An equation as index notation.
 
-
-def squeezed(op: Op, x: Array, term: str, sizes: dict[str, int]) -> Factor:
-    """An operand, without the axes of length 1 that einsum broadcasts, and its diagonal along
-    repeated labels.
+    >>> einsum_text((("ij", "jk"), "ik"))
+    'y[i, k] = sum(x0[i, j]*x1[j, k], j)'
     """
-    kept = [k for k, label in enumerate(term) if shape_of(x)[k] == sizes[label]]
-    if len(kept) < len(term):
-        x = op.Reshape(x, tuple(shape_of(x)[k] for k in kept))
-        term = "".join(term[k] for k in kept)
-    once = tuple(dict.fromkeys(term))
-    if len(once) < len(term):
-        x = op.Einsum(x, equation=f"{term}->{''.join(once)}")
-    return x, once
+    terms, out = equation
+    entries = (entry(f"x{k}", term) for k, term in enumerate(terms))
+    gone = "".join(f", {c}" for c in dict.fromkeys("".join(terms)) if c not in out)
+    product = "*".join(entries)
+    return f"{entry('y', out)} = " + (f"sum({product}{gone})" if gone else product)
+
+
+def entry(name: str, labels: str) -> str:
+    return f"{name}[{', '.join(labels)}]" if labels else name
+
+
+indexed("Einsum", einsum_text, by=equation_of, shown=(("ij", "jk"), "ik"), broadcasts=True)
 
 
 def expand_equation(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:

@@ -18,8 +18,8 @@ from ...jacobians import Array, Diagonal, Jacobian, Op, Reshape, Take, broadcast
 from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
-from ..registry import Blocks, defines, jacobian, zero
-from .elementwise import identity
+from ..registry import Blocks, declare, defines, jacobian, zero
+from .elementwise import Elementwise
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -99,10 +99,8 @@ DOMAIN = "onnxjac.straight_through"
 """Operators of this domain occur in linearisations only, never in a model file."""
 
 
-@jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
-def rounding(op: Op, node: Node) -> Blocks:
-    """As if y = x."""
-    return identity(op, node)
+declare([f"{DOMAIN}::{name}" for name in ("Round", "Floor", "Ceil")], Elementwise("x"))
+"""As if y = x."""
 
 
 @jacobian(f"{DOMAIN}::Sign")

@@ -59,17 +59,18 @@ def stage_of(text: str, out: Labels, variables: Labels) -> Stage:
 @cache
 def stages_of(
     lines: tuple[tuple[str, Labels, str], ...], variables: Labels,
-    absent: tuple[tuple[str, float], ...] = (),
+    absent: tuple[tuple[str, float], ...] = (), repeats: bool = False,
 ) -> dict[str, Stage]:  # fmt: skip
     """The stage of every line, (name, indices, text), in which later lines may use earlier names.
 
-    Inputs that are `absent` are these numbers.
+    Inputs that are `absent` are these numbers. An index of y alone is an error unless it `repeats`
+    entries.
     """
     made, builder = dict[str, Stage](), Builder(variables, dict(absent))
     for name, out, text in lines:
         stage = made[name] = builder.line(name, out, parse(text))
         met = {label for atom in stage.atoms.values() for label in atom.labels}
-        if loose := ({*out} ^ met) - {*stage.summed, REST}:
+        if loose := (met - {*out} if repeats else {*out} ^ met) - {*stage.summed, REST}:
             raise InputError(f"{text!r}: {', '.join(sorted(loose))} is to be an index of {name} "
                              "and of some input, or summed over")  # fmt: skip
     return made
@@ -131,7 +132,7 @@ class Builder:
         level = None if over else OUTPUT
         slopes, summed = {}, over.over if over else ()
         for name in atoms:
-            d = derive(term, name, level)
+            d = self.slope(term, name, level)
             if over and {*atoms[name].labels}.isdisjoint(summed) and self.cancels(d, atoms, over):
                 d = sp.S.Zero
             if not over:
@@ -143,6 +144,15 @@ class Builder:
         )
         means = isinstance(over, Mean)
         return Stage(labels, summed, atoms, factors, slopes, logs, str(term), means)
+
+    def slope(self, term: sp.Expr, name: str, level: sp.Symbol | None) -> sp.Expr:
+        """∂term/∂name: of a product of different names, the others."""
+        x = sp.Symbol(name, real=True)
+        (alone, *others) = (t for t in sp.Add.make_args(term) if t.has(x))
+        factors = () if others else sp.Mul.make_args(alone)
+        if x in factors and not any(f.has(x) for f in factors if f != x):
+            return sp.Mul(*(f for f in factors if f != x))
+        return derive(term, name, level)
 
     def is_logs(self, total: Total) -> bool:
         """Whether a sum is that of exponentials, which is taken as exp log Σ exp."""
