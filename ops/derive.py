@@ -20,7 +20,7 @@ from ..jacobians.errors import InputError, warn
 from .graphs import Recorder, build
 from .indexed import Indexed
 from .node import node_of
-from .registry import declare
+from .registry import declare, find
 from .rules.elementwise import Elementwise
 from .trees import accesses
 
@@ -70,6 +70,56 @@ def derive(
         warn(f"derive({name!r}): double precision gives {weak}")
     declare([name], rule, definition=rule.define)
     return Derived(name, rule)
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What a rule is derived from, `texts`, one for each kind of node, and its `jacobian`, which is
+    input ↦ ∂y/∂x, for the first of them.
+
+    A text is a formula y = f(x), entry by entry, or lines of index notation, in which `*r` stands
+    for any number of axes. Then `jacobian` is the general formula of an entry: indices of x have
+    primes, `KroneckerDelta(i, i')` is 1 where i = i' and else 0, and names of lines stand for their
+    values.
+
+    >>> derivation("Softmax").texts
+    ('y[*r, k] = exp(x[*r, k])/sum(exp(x[*r, j]), j)',)
+    >>> derivation("MatMul").jacobian["a"]
+    KroneckerDelta(i, i')*KroneckerDelta(n, n')*b[n, j', k]
+    >>> derivation("Tanh").jacobian, derivation("Cast").texts
+    ({'x': 1 - Y**2}, ('x',))
+    """
+
+    texts: tuple[str, ...]
+    rule: Elementwise | Indexed
+
+    @property
+    def jacobian(self) -> dict[str, Any]:
+        """∂y/∂x as a SymPy expression, by input."""
+        if isinstance(self.rule, Elementwise):
+            from .formulas import derive as differentiate
+            from .formulas import parse
+
+            expr = parse(self.texts[0])
+            return {x: differentiate(expr, x, shortest=True) for x in self.rule.variables}
+        from .symbols.stages import General
+
+        form = self.rule.form
+        general = General(self.rule.stages, self.rule.outputs[0], form.indices)
+        found = {x: general.entry(x) for x in self.rule.variables}
+        return {x: d for x, d in found.items() if d != 0}
+
+
+def derivation(op_type: str, domain: str = "") -> Derivation | None:
+    """What the rule of an operator is derived from by SymPy when it is declared; None for a rule
+    that is written by hand, a definition by other operators, and a derivative that is zero.
+    """
+    rule = declared.rule if (declared := find(op_type, domain)) else None
+    if isinstance(rule, Elementwise):
+        return Derivation(tuple(rule.formulas.values()), rule)
+    if isinstance(rule, Indexed):
+        return Derivation(tuple(form.text for form in rule.forms.values()), rule)
+    return None
 
 
 def find_name(name: str, text: str) -> int:

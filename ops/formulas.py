@@ -174,8 +174,8 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
         case ast.Starred(value=ast.Name() as name) if index:
             return built(name, index=True)
         case ast.Subscript(value=ast.Name(id=name), slice=inner):
-            places = flattened(inner)
-            return sp.Indexed(name, *(built(place, index=True) for place in places))
+            places = [built(place, index=True) for place in flattened(inner)]
+            return sp.Indexed(name, *places) if places else built(ast.Name(name))
         case ast.Call(func=ast.Name(id="sum" | "Sum" | "mean" as how), args=[term, *over],
                       keywords=[]) if over:  # fmt: skip
             names = (i.elts[0] if isinstance(i, ast.Tuple) else i for i in over)

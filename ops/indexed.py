@@ -38,7 +38,6 @@ from ..jacobians import (
 )
 from ..jacobians.errors import InputError
 from ..jacobians.symint import agree, is_symbolic, largest, quotient, same
-from ..jacobians.threads import cached_property
 from .indices import Indices, from_the_start, letters
 from .node import Node
 from .numbers import numbers
@@ -73,7 +72,9 @@ Numbers = Callable[[Node], Mapping[str, Any]]
 LINE = re.compile(r"\s*(\w+)\s*(\[[^=]*\])?\s*=(?!=)(.*)", re.DOTALL)
 
 
-def indexed(op_type: str, text: str | Mapping[Any, str], **how: Any) -> None:
+def indexed(
+    op_type: str, text: str | Mapping[Any, str] | Callable[[Any], str], **how: Any
+) -> None:  # fmt: skip
     """Declare an operator of ONNX by lines of index notation: see `Indexed` for `how`.
 
     What `declare` takes, such as `grows` or the allowed values of attributes, is passed on.
@@ -138,8 +139,11 @@ def patterns_in(body: str) -> dict[str, tuple[Labels, ...]]:
     tree = ast.parse(body, mode="eval")
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
     found.sort(key=lambda node: (node.lineno, node.col_offset))
-    pairs = [(node.value.id, axes_of(node)) for node in found if isinstance(node.value, ast.Name)]
-    return dict.fromkeys(name for name, _ in pairs) | dict(reversed(pairs))  # type: ignore[operator]
+    made = dict[str, tuple[Labels, ...]]()
+    for node in found:
+        if isinstance(node.value, ast.Name):
+            made.setdefault(node.value.id, axes_of(node))
+    return made
 
 
 class Form:
@@ -157,6 +161,12 @@ class Form:
         used = [label for axes in self.patterns.values() for parts in axes for label in parts]
         self.broadcasts = broadcasts or any(label[:1] in "*." for label in used if label)
         """Whether axes of length 1 are repeated."""
+
+    @property
+    def indices(self) -> dict[str, Labels]:
+        """The indices of each tensor where it first occurs, without stars."""
+        return {name: tuple(label.lstrip("*") for parts in axes for label in parts)
+                for name, axes in self.patterns.items()}  # fmt: skip
 
     def stages(
         self, variables: Labels, absent: Mapping[str, float], repeats: bool = False
@@ -192,13 +202,13 @@ class Indexed:
         absent: Mapping[str, float] | None = None,
         defaults: Mapping[str, float] | None = None, broadcasts: bool = False,
     ) -> None:  # fmt: skip
-        texts = dict(text) if isinstance(text, Mapping) else {shown: text}
         self.make = text if callable(text) else None
+        texts: dict[Any, str] = {shown: self.make(shown)} if self.make else (
+            dict(text) if isinstance(text, Mapping) else {shown: text})  # fmt: skip
         self.by, self.axes, self.sizes, self.numbers = by, axes, sizes, numbers
         self.layouts = dict[Any, Layout]()
         self.broadcasts = broadcasts
-        self.forms = {key: Form(self.make(key) if self.make else t, broadcasts)
-                      for key, t in texts.items()}  # fmt: skip
+        self.forms = {key: Form(text, broadcasts) for key, text in texts.items()}
         self.named = tuple(inputs)
         self.outputs = tuple(outputs) or (self.form.lines[-1].name,)
         self.defaults, self.absent = dict(defaults or {}), dict(absent or {})
@@ -246,10 +256,15 @@ class Indexed:
             self.layouts[held] = made
         return made
 
-    @cached_property
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """The lines of the first text as nested sums."""
+        return self.form.stages(self.variables, {}, self.sizes is not None)
+
+    @property
     def stage(self) -> Stage:
         """The outermost sum of the first output."""
-        return self.form.stages(self.variables, {}, self.sizes is not None)[self.outputs[0]]
+        return self.stages[self.outputs[0]]
 
     @property
     def term(self) -> str:
@@ -337,7 +352,7 @@ class Layout:
             raise InputError(f"{name} has {len(rest)} indices, not the shape {list(shape)}")
         owner |= dict(zip(left, order, strict=True))
         later = [sum(owner[b] == owner[a] for b in range(a + 1, rank)) for a in range(rank)]
-        slots, view = [], []
+        slots, view = list[tuple[int, int | None]](), []
         for axis in range(rank):
             parts = pattern[owner[axis]]
             if parts[0][:1] in ("*", "."):
@@ -483,8 +498,7 @@ class NodeDefinition(Indices):
 
     def view(self, name: str) -> Shape:
         """The shape of an input with its axes split, without those of length 1 that repeat."""
-        axes = self.form.patterns.get(name, ())
-        pattern = tuple(label.lstrip("*") for parts in axes for label in parts)
+        pattern = self.form.indices.get(name, ())
         if not all(pattern) or len(set(pattern)) < len(pattern):
             return self.layout.views[name]
         labels = self.layout.spelled(Access(name, pattern, pattern))
@@ -659,5 +673,4 @@ class NodeDefinition(Indices):
 def sizes_of(rule: Indexed, inputs: Mapping[str, Array]) -> dict[str, int]:
     """The length of every label."""
     shapes = {name: shape_of(x) for name, x in inputs.items()}
-    made = rule.form.stages(rule.variables, {})
-    return rule.layout(rule.form, shapes, None, {}, made).sizes
+    return rule.layout(rule.form, shapes, None, {}, rule.stages).sizes

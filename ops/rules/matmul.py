@@ -70,7 +70,8 @@ def einsum_text(equation: tuple[tuple[str, ...], str]) -> str:
 
 
 def entry(name: str, labels: str) -> str:
-    return f"{name}[{', '.join(labels)}]" if labels else name
+    """The entry of a tensor at some indices."""
+    return f"{name}[{', '.join(labels) or '()'}]"
 
 
 indexed("Einsum", einsum_text, by=equation_of, shown=(("ij", "jk"), "ik"), broadcasts=True)

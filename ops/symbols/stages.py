@@ -273,6 +273,102 @@ def free(expr: sp.Expr) -> list[str]:
 # -- what is said of a definition ------------------------------------------------------------------
 
 
+class General:
+    """∂y[i]/∂x[i'] for all i and i': the entries of a Jacobian as one formula, with deltas.
+
+    `indices` are those that an input has where it first occurs.
+    """
+
+    def __init__(
+        self, lines: Mapping[str, Stage], output: str, indices: Mapping[str, Labels]
+    ) -> None:  # fmt: skip
+        self.indices = indices
+        self.names = {id(stage): name for name, stage in lines.items()}
+        self.output, self.top = output, lines[output]
+
+    def entry(self, name: str) -> sp.Expr:
+        """∂output/∂input, whose indices have primes."""
+        return sp.factor_terms(self.slope(self.top, name))
+
+    def slope(self, stage: Stage, name: str) -> sp.Expr:
+        """∂stage/∂input, through every atom."""
+        found, term = sp.S.Zero, parse(stage.text)
+        level = None if stage.summed else OUTPUT
+        for symbol, atom in stage.atoms.items():
+            inner = self.slope(atom, name) if isinstance(atom, Stage) else self.access(atom, name)
+            if inner != 0 and symbol in stage.slopes:
+                d = derive(term, symbol, level, shortest=True)
+                found += self.summed(stage, self.spelled(stage, d) * inner)
+        return found
+
+    def access(self, atom: Access, name: str) -> sp.Expr:
+        if atom.name != name:
+            return sp.S.Zero
+        primes = (sp.Symbol(f"{i or k}'", integer=True) for k, i in enumerate(self.indices[name]))
+        pairs = zip(map(index_of, atom.indices), primes, strict=True)
+        return sp.Mul(*(sp.KroneckerDelta(i, j) for i, j in pairs)) if atom.indices else sp.S.One
+
+    def summed(self, stage: Stage, term: sp.Expr) -> sp.Expr:
+        """Σ term over the indices of a sum, of which a delta leaves one place."""
+        if stage.logs:
+            term *= self.share(stage)
+        for label in stage.summed:
+            s = sp.Symbol(label, integer=True)
+            deltas = [d for d in term.atoms(sp.KroneckerDelta) if s in d.args]
+            if not deltas:
+                total = Mean if stage.means else Total
+                term = total(term, s)
+                continue
+            place = next(i for i in deltas[0].args if i != s)
+            term = term.subs(deltas[0], 1).subs(s, place)
+            if stage.means:
+                term /= sp.Function("len")(s)
+        return term
+
+    def share(self, stage: Stage) -> sp.Expr:
+        """exp(term) / Σ exp(term), by the output where it is that."""
+        if stage.shares:
+            return sp.Indexed(self.output, *map(index_of, stage.shares))
+        term = sp.exp(self.spelled(stage, parse(stage.text)))
+        return term / Total(term, *map(index_of, stage.summed))
+
+    def spelled(self, stage: Stage, expr: sp.Expr) -> sp.Expr:
+        """An expression with tensors in place of the names of atoms."""
+        atoms = {sp.Symbol(n, real=True): self.tensor(a) for n, a in stage.atoms.items()}
+        if expr.has(OUTPUT):
+            atoms[OUTPUT] = self.tensor(stage)
+        return expr.xreplace(atoms)
+
+    def tensor(self, atom: Access | Stage) -> sp.Expr:
+        """x[i, j], the name of a line with its indices, or the sum in full."""
+        if isinstance(atom, Access):
+            return indexed(atom.name, map(index_of, atom.indices))
+        if id(atom) in self.names or atom is self.top:
+            name = self.names.get(id(atom), self.output)
+            return indexed(name, map(index_of, atom.labels))
+        term = self.spelled(atom, parse(atom.text))
+        if not atom.summed:
+            return term
+        total = Mean if atom.means else Total
+        whole = total(sp.exp(term) if atom.logs else term, *map(index_of, atom.summed))
+        return sp.log(whole) if atom.logs else whole
+
+
+def indexed(name: str, places: Iterable[sp.Expr]) -> sp.Expr:
+    """x[i, j], or x without indices."""
+    found = tuple(places)
+    return sp.Indexed(name, *found) if found else sp.Symbol(name, real=True)
+
+
+def index_of(index: Index) -> sp.Expr:
+    """An index as an expression."""
+    if isinstance(index, Access):
+        return indexed(index.name, map(index_of, index.indices))
+    if isinstance(index, Mapping):
+        return sum(c * (sp.Symbol(n, integer=True) if n else 1) for n, c in index.items())
+    return sp.Symbol(index, integer=True)
+
+
 def slopes(pieces: Iterable[Piece]) -> dict[str, sp.Expr]:
     """∂Y/∂x for every name of every piece."""
     return {name: d for _, found in differentiate_pieces(pieces) for name, d in found.items()}

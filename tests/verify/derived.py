@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from onnxjac.jacobians import label_sizes
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import CaseCheck, Verdict
 from onnxjac.modes.verify.definition import block_slices, symbolic_matrix
-from onnxjac.modes.verify.proof import derived_from
 from onnxjac.ops import find
+from onnxjac.ops.derive import derivation as declared_derivation
 from onnxjac.ops.indexed import Indexed
 from onnxjac.ops.node import Node
 from onnxjac.ops.registry import full_name
-from onnxjac.ops.rules.matmul import expand_equation
-from onnxjac.ops.rules.reductions import SUMS
 from onnxjac.ops.symbols.stages import names_in_text, parted
 
-FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
+FORMULA, INDICES, TESTED = "formula", "index notation", "index notation, in tests"
+PARTS, LINEAR, NOT = "composition", "linear", "no"
+DECLARED = frozenset({FORMULA, INDICES})
+"""The rules that SymPy derives when they are declared: none is written by hand."""
 
 BY_HAND = {
     "index notation has sums, but no maximum and no order of entries":
@@ -43,9 +43,6 @@ BY_HAND = {
         "ConvTranspose",
     "its windows of channels are cut off at both ends": "LRN",
     "an attribute is the length of its windows, and no input has that length": "LpPool",
-    "channels within groups are two indices of one axis": "GroupNormalization",
-    "SymPy takes minutes over a derivation from indices, and does not prove it equal":
-        "MeanVarianceNormalization",
     "its factors cos(2π k t / n) have indices as numbers": "STFT",
     "its sum has n! terms, one for each order of n columns": "Det",
     "its entries are quotients of sums of n! terms": "com.microsoft::Inverse",
@@ -83,106 +80,8 @@ def entry(name: str, over: Sequence[str]) -> str:
     return f"{name}[{', '.join(over)}]"
 
 
-def at(name: str, shape: tuple[int, ...], over: list[str], full: tuple[int, ...]) -> str:
-    """A tensor broadcast to an indexed shape: index 0 along its axes of length 1."""
-    pairs = zip(shape, full[len(full) - len(shape) :], over[len(over) - len(shape) :], strict=True)
-    return entry(name, ["0" if n == 1 != m else i for n, m, i in pairs]) if shape else name
-
-
 def shapes(case: Case) -> list[tuple[int, ...]]:
     return [np.shape(x) for x in case.inputs if x is not None]
-
-
-@text("Gemm")
-def gemm(case: Case, a: str, b: str, c: str = "") -> str:
-    """y[i, j] = α Σₖ a[i, k] b[k, j] + β c[i, j]."""
-    s, t = shapes(case)[:2]
-    get = case.attrs.get
-    left, right = ("k, i" if get("transA") else "i, k"), ("j, k" if get("transB") else "k, j")
-    full = (s[1 if get("transA") else 0], t[0 if get("transB") else 1])
-    offset = f" + {get('beta', 1)}*{at(c, shapes(case)[2], ['i', 'j'], full)}" if c else ""
-    return f"y[i, j] = {get('alpha', 1)}*sum({a}[{left}]*{b}[{right}], k){offset}"
-
-
-@text("Einsum", "MatMul")
-def einsum(case: Case, *names: str) -> str:
-    """Σ ∏ xₖ over the labels that the output lacks."""
-    ranks = tuple(map(len, shapes(case)))
-    rows, columns = ("i" if ranks[0] > 1 else ""), ("j" if ranks[-1] > 1 else "")
-    dots = ["..." * (rank > 1) for rank in (ranks[0], ranks[-1], max(ranks))]
-    product = "{}{i}k,{}k{j}->{}{i}{j}".format(*dots, i=rows, j=columns)
-    terms, out = expand_equation(case.attrs.get("equation", product), ranks)
-    sizes = label_sizes(tuple(shapes(case)), terms)
-    parts = [at(n, s, list(t), tuple(sizes[c] for c in t))
-             for n, s, t in zip(names, shapes(case), terms, strict=True)]  # fmt: skip
-    gone = "".join(f", {c}" for c in sizes if c not in out)
-    product = "*".join(parts)
-    return f"{entry('y', out)} = {f'sum({product}{gone})' if gone else product}"
-
-
-@text("ReduceMean", "GlobalAveragePool", *SUMS)
-def reduction(case: Case, x: str, axes: str = "") -> str:
-    """y = outer(Σ inner(x)), or the mean, over some axes or over space."""
-    full, space = shapes(case)[0], case.op_type[0] == "G"
-    rank, over = len(full), labels(len(full), "xs")
-    given: Any = range(2, rank) if space else case.inputs[1] if axes else ()
-    some = range(0 if case.attrs.get("noop_with_empty_axes") else rank)
-    chosen = {int(a) % rank for a in np.ravel(given)} or set(some)
-    kept = [i for k, i in enumerate(over) if k not in chosen]
-    gone = [i for i in over if i not in kept]
-    outer, inner = SUMS.get(case.op_type, ("s", "x"))
-    n = 1 if case.op_type in SUMS else prod(full[k] for k in chosen)
-    term = re.sub(r"\bx\b", entry(x, over), inner)
-    total = f"sum({term}, {', '.join(gone)})" if gone else f"({term})"
-    return f"{entry('y', kept)} = " + re.sub(r"\bs\b", total, outer) + f"/{n}"
-
-
-def normal(case: Case, x: str, over: list[str], gone: list[str], centred: bool) -> str:
-    """(x - μ) / √(σ² + ε) with the moments over some indices."""
-    n = prod(shapes(case)[0][over.index(i)] for i in gone)
-    new = {i: i.upper() for i in gone}
-    other = entry(x, [new.get(i, i) for i in over])
-    again = entry(x, [i.upper() * 2 if i in gone else i for i in over])
-    spans = [", ".join(i.upper() * k for i in gone) for k in (1, 2)]
-    mean = f"sum({other}, {spans[0]})/{n}" if centred else "0"
-    inner = f"sum({again}, {spans[1]})/{n}" if centred else "0"
-    eps = case.attrs.get("epsilon", 1e-5)
-    return f"({entry(x, over)} - {mean})/sqrt(sum(({other} - {inner})**2, {spans[0]})/{n} + {eps})"
-
-
-@text("LayerNormalization", "RMSNormalization", "InstanceNormalization")
-def normalization(case: Case, x: str, scale: str, bias: str = "") -> str:
-    """The entries standardised over some axes, times a scale, plus a bias."""
-    full = shapes(case)[0]
-    over = labels(len(full), "xswvb")
-    by_channel = case.op_type == "InstanceNormalization"
-    first = 2 if by_channel else case.attrs.get("axis", -1) % len(full)
-    parts = [entry(n, over[1:2]) if by_channel else at(n, s, over, full)
-             for n, s in zip((scale, bias), shapes(case)[1:], strict=False) if n]  # fmt: skip
-    inner = normal(case, x, over, over[first:], case.op_type[0] != "R")
-    return f"{entry('y', over)} = {inner}*{parts[0]}" + "".join(f" + {p}" for p in parts[1:])
-
-
-@text("BatchNormalization")
-def batch_normalization(case: Case, x: str, s: str, b: str, mean: str, variance: str) -> str:
-    """(x - μ) / √(σ² + ε) · s + b, with given moments."""
-    if case.attrs.get("training_mode"):
-        return ""
-    over, eps = labels(len(shapes(case)[0]), "xswtpv"), case.attrs.get("epsilon", 1e-5)
-    c = over[1]
-    return (f"{entry('y', over)} = ({entry(x, over)} - {mean}[{c}])"
-            f"/sqrt({variance}[{c}] + {eps})*{s}[{c}] + {b}[{c}]")  # fmt: skip
-
-
-@text("Softmax", "LogSoftmax")
-def softmax(case: Case, x: str) -> str:
-    """exp(x) / Σ exp(x) along an axis, or its logarithm."""
-    over = labels(len(shapes(case)[0]), "xk")
-    inner = list(over)
-    inner[case.attrs.get("axis", -1)] = "k"
-    total, here = f"sum(exp({entry(x, inner)}), k)", entry(x, over)
-    value = f"{here} - log({total})" if case.op_type[0] == "L" else f"exp({here})/{total}"
-    return f"{entry('y', over)} = {value}"
 
 
 @text("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
@@ -260,17 +159,17 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     """How the rule of an operator is derived, or why it is not.
 
     >>> derivation("Tanh"), derivation("Transpose")[0], derivation("MaxPool")[0]
-    (('formula', 'tanh(x)'), 'linear', 'no')
+    (('formula', 'tanh(x)'), 'index notation', 'no')
     """
     declared, cases = find(op_type, domain), CASES.get((op_type, domain), [])
-    if text := derived_from(op_type, domain):
-        return FORMULA, text
+    if found := declared_derivation(op_type, domain):
+        return INDICES if isinstance(found.rule, Indexed) else FORMULA, " or ".join(found.texts)
     if declared is None or declared.is_composed:
         return PARTS, "the rules of the operators that define it"
     texts = [case for case in cases if derived_rule(case)]
     if texts and all(compared(case) and all(compared(case)) for case in texts):
         kept = "" if len(texts) == len(cases) else f", in {len(texts)} of {len(cases)} cases"
-        return INDICES, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
+        return TESTED, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
     name = full_name(op_type, domain)
     if name in REASONS or any(CaseCheck(case).truth.free_symbols for case in cases):
         return NOT, REASONS.get(name, "")
