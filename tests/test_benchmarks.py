@@ -13,8 +13,9 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from benchmarks import algebra, contenders, table
+from benchmarks import algebra, contenders, picture, table
 from benchmarks.agreement import results
+from benchmarks.document import record
 from benchmarks.limits import arithmetic, traffic
 from benchmarks.report import Outcome, library, rows
 from benchmarks.rounds import Measured, measure, workers
@@ -38,7 +39,8 @@ def run(folder, workloads, names):
 
 def test_the_command_measures_ours(tmp_path):
     names = ("tiny", "tiny/reaction")
-    found, page = run(tmp_path, names, ["onnxjac numpy"])
+    record, page = run(tmp_path, names, ["onnxjac numpy"])
+    found = record["outcomes"]
     products = {(o["workload"], o["product"]) for o in found}
     assert products == {(name, p) for name in names for p in find(name).products}
     for outcome in found:
@@ -95,6 +97,19 @@ def outcome(**results):
         for i, (name, result) in enumerate(results.items())
     ]
     return Outcome("w", "jvp", 1e-9, found, limit=0.5)
+
+
+def test_the_page_in_a_minute_is_drawn_from_measurements(tmp_path):
+    """Experts are left out; a ratio is that of the rounds, and the fastest engine is named."""
+    found = outcome(jax_expert=[1, 3], jax=[1, 3], onnxjac_numpy=[1, 3], onnxjac=[1, 3])
+    measured = picture.lines(record([found], rounds=1)["outcomes"])
+    assert measured == [
+        ("w", "jvp", {"onnxjac numpy": 3 / 2, "onnxjac": 4 / 2}, ("onnxjac numpy", 3), ("jax", 2))
+    ]
+    assert "| w | J v | 2 | NumPy | 3e+03 | jax | 2e+03 | 1.5 |" in picture.table(measured)
+    assert "| NumPy | 1 | 1.5 | 0 | 0 |" in picture.summary(measured)
+    picture.draw(measured, tmp_path / "picture.svg")
+    assert "NumPy" in (tmp_path / "picture.svg").read_text()
 
 
 def test_who_is_wrong_is_not_the_best_peer():
