@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--budget", type=float, default=40, help="seconds of tests that a mutant must survive")
     add("--part", default="0/1", help="i/n: every n-th mutant of the sample, from the i-th")
-    add("--page", action="store_true", help="write docs/results/mutation.md and killers.json of what was judged")
+    add("--page", action="store_true", help="write the page and killers.json of what was judged")
     return parser.parse_args()
 
 

@@ -1,7 +1,8 @@
 """Values, slopes and second derivatives keep their digits from the smallest number to the largest.
 
 The promise of docs/results/precision.md, for every formula and for operators on rows: 16 units,
-measured by `precision.accuracy` against mpmath; forms that are chosen for their accuracy are equal by SymPy.
+measured by `precision.accuracy` against mpmath; forms that are chosen for their accuracy are equal
+by SymPy.
 """
 
 from importlib.util import find_spec
