@@ -41,16 +41,19 @@ HEAD = """# Benchmarks in a minute
 
 ![Our time ÷ the best peer's, by product, model and engine](../images/benchmarks.svg)
 
-A dot is one engine of ours on one product of one model: its time ÷ the time of the fastest other library whose
-result is right, the median of {rounds} interleaved rounds, on a logarithmic scale. **Left of the line we are faster.**
-"As it is" is `linearize` and `@` with no choice made; the other engines were asked for by `engine=`.
+A dot is one engine of ours on one product of one model: its time ÷ the time of the fastest other
+library whose result is right, the median of {rounds} interleaved rounds, on a logarithmic scale.
+**Left of the line we are faster.** "As it is" is `linearize` and `@` with no choice made; the other
+engines were asked for by `engine=`.
 
 {summary}
 
-The peers, each at its best use, and how often one was the fastest: {peers}. {versions}
+The peers, each at its best use, and how often one was the fastest: {peers}.
+
+{versions}
 
 What every contender took, set-up and memory too, how it was measured, and why a figure is missed:
-[Timings](timings.md). The tables of this page and its picture are drawn from the measurements in
+[Timings](timings.md). This page and its picture are drawn from the measurements in
 [benchmarks.json](benchmarks.json) by `python -m tests.benchmarks.picture`.
 
 ## Product by product
@@ -116,8 +119,9 @@ def table(found: list[Line]) -> str:
     head = ("model", "product", "as it is ÷ peer", "our fastest engine", "ms", "best peer", "ms",
             "fastest ÷ peer")  # fmt: skip
     body = [
-        (line.work, PRODUCTS.get(line.product, line.product), number(line.ratios.get("onnxjac")), ENGINES[line.ours[0]],
-         ms(line.ours[1]), line.peer[0], ms(line.peer[1]), number(line.ratios[line.ours[0]]))
+        (line.work, PRODUCTS.get(line.product, line.product), number(line.ratios.get("onnxjac")),
+         ENGINES[line.ours[0]], ms(line.ours[1]), line.peer[0], ms(line.peer[1]),
+         number(line.ratios[line.ours[0]]))
         for line in found
     ]  # fmt: skip
     return markdown(head, body)
