@@ -27,13 +27,13 @@ ENGINES = {
 
 PRODUCTS = {
     "jvp": "J v", "vjp": "Jᵀ u", "ggn": "G v (Gauss-Newton)", "hvp": "H v",
-    "grad": "gradient, at new weights", "grad+ggn×10": "gradient and ten G v, at new weights",
+    "grad": "gradient (new weights)", "grad+ggn×10": "gradient and ten G v (new)",
 }  # fmt: skip
 """The products that are drawn."""
 
 WORKS = {
     "mlp": "MLP", "lenet": "LeNet", "resnet": "ResNet", "transformer": "transformer",
-    "lstm": "LSTM", "loop": "loop", "reaction": "reaction", "input": "J of 256 inputs",
+    "lstm": "LSTM", "loop": "loop", "reaction": "reaction", "input": "MLP, in x",
 }  # fmt: skip
 """The models that are drawn, at one point or in steps; more are in the table."""
 
@@ -154,7 +154,7 @@ def draw(found: list[Line], path: Path) -> None:
     for panel, (product, title) in zip(panels.flat, PRODUCTS.items(), strict=True):
         draw_panel(panel, [line for line in found if line.product == product], title)
     handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(ENGINES), frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(ENGINES), frameon=False)
     figure.supxlabel("our time ÷ the best peer's (left of the line we are faster)", fontsize=9)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
@@ -172,12 +172,13 @@ def draw_panel(panel: object, found: list[Line], title: str) -> None:
     panel.axvline(1, color="0.3", linewidth=1)
     panel.set(xscale="log", title=title, ylim=(len(names) - 0.4, -0.6))
     panel.set_yticks(range(len(names)), [WORKS[name] for name in names])
-    panel.set_xticks([0.1, 0.25, 0.5, 1, 2], ["0.1", "0.25", "0.5", "1", "2"], minor=False)
+    panel.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     panel.xaxis.minorticks_off()
     panel.grid(axis="both", color="0.9", zorder=0)
 
 
 MARKERS = "oDsv^"
+TICKS = (0.1, 0.25, 0.5, 1, 2, 4, 16)
 
 
 def model(line: Line) -> str:
