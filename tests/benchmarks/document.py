@@ -1,4 +1,4 @@
-"""Document: RESULTS.md, the tables with what they were measured on."""
+"""Document: docs/results/timings.md, the tables with what they were measured on."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import mpmath
 import numpy as np
 import sympy as sp
 
+from models.one_node import one_node
 from onnxjac.modes.hessian import hessian
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load
@@ -27,7 +28,6 @@ from onnxjac.ops.formulas import NAMES, parse, write_out
 from onnxjac.ops.kinks import kinks
 from onnxjac.ops.node import schema_defaults
 from onnxjac.ops.rules.elementwise import FORMULAS, variables
-from suite.check_rule import one_node
 
 ORDERS = ("value", "slope", "second derivative")
 DTYPES = ("float32", "float64")

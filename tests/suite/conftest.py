@@ -6,6 +6,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from house import ROOT
+
 
 @pytest.fixture
 def clean_registry():
@@ -33,7 +35,19 @@ def pytest_addoption(parser):
     )  # fmt: skip
 
 
+class Root:
+    """The root of the repository is a folder to pytest, not the package that its `__init__.py` says:
+    that would be imported once more, by the name of the checkout.
+    """
+
+    @staticmethod
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(path, parent):
+        return pytest.Dir.from_parent(parent, path=path) if path == ROOT else None
+
+
 def pytest_configure(config):
+    config.pluginmanager.register(Root)
     if config.getoption("--device") == "simulated":
         import simulated
 

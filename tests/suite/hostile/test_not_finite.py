@@ -101,7 +101,7 @@ def test_subnormal_numbers(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("body", ["y = Relu(x)", "y = Clip(x, low)", "y = Max(x, low)"])
 def test_values_at_a_kink(body, engine):
-    """Both engines choose the slopes of CONVENTIONS.md, at 0 and at -0."""
+    """Both engines choose the slopes of docs/results/conventions.md, at 0 and at -0."""
     m = model(body, "(float[2] x) => (float[2] y)", low=np.float32(0))
     J = oj.linearize(m, {"x": np.array([0.0, -0.0], np.float32)}, engine=engine)
     slope = {"Relu": 0, "Clip": 1, "Max": 0.5}[body[4:].partition("(")[0]]

@@ -68,7 +68,7 @@ def test_a_long_chain_of_diagonals():
 
 @pytest.mark.parametrize("name", ["mlp", "ode.legacy"])
 def test_networks_in_single_precision(name):
-    """The short form of PRECISION.md: errors of a few ulps, by every engine and way."""
+    """The short form of docs/results/precision.md: errors of a few ulps, each engine and way."""
     for row in rows(makers()[name]()):
         assert row.primal <= 1e-6
         for errors in row.ways:
@@ -78,7 +78,7 @@ def test_networks_in_single_precision(name):
 
 
 def test_the_page_has_every_network():
-    text = (ROOT / "PRECISION.md").read_text()
+    text = (ROOT / "docs/results/precision.md").read_text()
     shown = [line.split("|")[1].strip() for line in text.splitlines() if " × " in line]
     assert shown[1:] == [name for name in makers() for _ in ENGINES]
 

@@ -1,7 +1,8 @@
 """Values, slopes and second derivatives keep their digits from the smallest number to the largest.
 
-The promise of PRECISION.md, for every formula and for operators on rows: 16 units, measured by
-`precision.accuracy` against mpmath; forms that are chosen for their accuracy are equal by SymPy.
+The promise of docs/results/precision.md, for every formula and for operators on rows: 16 units,
+measured by `precision.accuracy` against mpmath; forms that are chosen for their accuracy are equal
+by SymPy.
 """
 
 from importlib.util import find_spec
@@ -40,7 +41,7 @@ def test_every_formula_is_measured():
 
 
 def test_the_page_has_every_operator():
-    text = (ROOT / "PRECISION.md").read_text(encoding="utf-8").partition(OPERATORS)[2]
+    text = (ROOT / "docs/results/precision.md").read_text(encoding="utf-8").partition(OPERATORS)[2]
     shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert shown[1:] == list(map(str, CASES))
 

@@ -5,7 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxjac as oj
-from check_rule import check_point, check_products, declared
+from check_rule import check_point, check_products
+from models.one_node import declared
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 

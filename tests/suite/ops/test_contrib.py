@@ -7,7 +7,8 @@ import pytest
 from onnx import helper
 
 import onnxjac as oj
-from check_rule import check_point, declared
+from check_rule import check_point
+from models.one_node import declared
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.modes.verify.cases import CASES as PROVED

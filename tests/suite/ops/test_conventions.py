@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from check_rule import one_node
 from house import ROOT
+from models.one_node import one_node
 from onnxjac.modes.model.loading.load import load
 from onnxjac.ops.conventions import CONVENTIONS, conventions_table
 
@@ -45,7 +45,7 @@ def test_only_what_lies_on_a_bound_is_at_a_kink(library):
 
 
 def test_the_page_holds_the_table():
-    assert conventions_table() in (ROOT / "CONVENTIONS.md").read_text()
+    assert conventions_table() in (ROOT / "docs/results/conventions.md").read_text()
 
 
 def in_torch(convention):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from check_rule import one_node
+from models.one_node import one_node
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load
 from onnxjac.ops.formulas import NAMES, OUTPUT, derive, parse, sigmoid, softplus

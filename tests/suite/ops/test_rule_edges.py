@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from check_rule import check_rule, one_node
+from check_rule import check_rule
+from models.one_node import one_node
 from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules import resize

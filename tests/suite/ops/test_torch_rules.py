@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from check_rule import one_node
+from models.one_node import one_node
 from onnxjac.jacobians import dtype_of, shape_of, size
 from onnxjac.jacobians.errors import OnnxJacWarning
 from onnxjac.modes.linearize import linearize

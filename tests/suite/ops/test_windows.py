@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from check_rule import one_node
+from models.one_node import one_node
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 import onnxjac as oj
-from check_rule import one_node
+from models.one_node import one_node
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES

@@ -14,7 +14,7 @@ def run(seed, *texts):
 
 
 def test_each_run_adds_to_the_page(tmp_path):
-    page = tmp_path / "RESULTS.md"
+    page = tmp_path / "fuzz.md"
     run(1, "hang").write(page, 60)
     page.write_text(page.read_text().replace("\n## ", "\nIn words.\n\n## "))
     run(2).write(page, 120)

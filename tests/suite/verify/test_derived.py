@@ -33,7 +33,7 @@ def test_the_page_has_the_numbers():
     rows = [(full_name(*key), *derived.derivation(*key)) for key in CASES]
     count = Counter(how for _, how, _ in rows)
     assert count[derived.FORMULA] == len(FORMULAS) + len(SUMS)
-    page = (Path(__file__).resolve().parents[3] / "FINDINGS.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs/results/findings.md").read_text()
     assert f"Of the {len(rows)} operators" in page
     for how, number in count.items():
         assert f"| {how} | {number} |" in page

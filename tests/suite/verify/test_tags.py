@@ -89,8 +89,8 @@ def test_ports_that_onnx_tags_as_not_differentiable_work_without_fuss():
 
 
 def test_the_page_of_findings_counts_right(table):
-    """FINDINGS.md matches the table."""
-    text = (ROOT / "FINDINGS.md").read_text()
+    """docs/results/findings.md matches the table."""
+    text = (ROOT / "docs/results/findings.md").read_text()
     agreed = sum(row.agreement == "agrees" for row in table)
     silent = sum(row.agreement == "ONNX says nothing" for row in table)
     differ, open_ = len(table.disagreements()), len(table.untagged())
