@@ -36,8 +36,9 @@ def pytest_addoption(parser):
 
 
 class Root:
-    """The root of the repository is a folder to pytest, not the package that its `__init__.py` says:
-    that would be imported once more, by the name of the checkout.
+    """To pytest, the root of the repository is a folder and no package, whatever is in it.
+
+    Else the package would be imported once more, by the name of the checkout.
     """
 
     @staticmethod

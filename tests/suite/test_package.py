@@ -102,3 +102,7 @@ assert onnx_ir.SymbolicDim(sympy.Symbol("N")) == "N" and not hasattr(onnx_ir._co
 @pytest.mark.parametrize("first", ["", "import sympy", "import onnxjac", "from onnxjac import ops"])
 def test_symbolic_sizes_are_of_sympy(first):
     subprocess.run([sys.executable, "-c", f"{first}\n{LATER}"], check=True)
+
+
+def test_the_package_is_not_imported_by_the_name_of_the_checkout():
+    assert sys.modules.get(ROOT.name) in (None, sys.modules["onnxjac"])
