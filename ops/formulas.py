@@ -489,4 +489,6 @@ def _cases(pairs: list[Any]) -> Tree:
     chosen, rest = expression_tree(value), _cases(others)
     if (chosen, rest) == (1.0, 0.0):  # to choose among two numbers takes ten times as long
         return ("CastLike", expression_tree(condition), 1.0)
+    if (chosen, rest) == (0.0, 1.0):
+        return ("CastLike", ("Not", expression_tree(condition)), 1.0)
     return ("Where", expression_tree(condition), chosen, rest)

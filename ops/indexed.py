@@ -30,15 +30,17 @@ from ..jacobians import (
     Reshape,
     Shape,
     Sum,
+    Take,
     common,
     dtype_of,
     shape_of,
     size,
+    slab,
     take_flat,
 )
 from ..jacobians.errors import InputError
 from ..jacobians.symint import agree, is_symbolic, largest, quotient, same
-from .indices import Indices, from_the_start, letters
+from .indices import Indices, count_up, from_the_start, letters, row_of
 from .node import Node
 from .numbers import numbers
 from .registry import Blocks, declare
@@ -79,7 +81,7 @@ def indexed(
 
     What `declare` takes, such as `grows` or the allowed values of attributes, is passed on.
     """
-    told = {name: how.pop(name) for name in ("grows", "values") if name in how}
+    told = {name: how.pop(name) for name in ("grows", "values", "definition") if name in how}
     INDEXED[op_type] = rule = Indexed(text, **how)
     declare([op_type], rule, **told)
 
@@ -156,6 +158,12 @@ class Form:
         for line in self.lines:
             self.patterns |= patterns_in(line.body) | self.patterns
         self.known: dict[Any, dict[str, Stage]] = {}
+        parsed = [ast.parse(line.body, mode="eval") for line in self.lines]
+        outer = [n for tree in parsed for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+        self.integers = frozenset(
+            n.id for access in outer for n in ast.walk(access.slice) if isinstance(n, ast.Name)
+        )
+        """The names between brackets: indices, and inputs that are indices of others."""
         made = {line.name for line in self.lines}
         self.tensors = tuple(name for name in self.patterns if name not in made)
         used = [label for axes in self.patterns.values() for parts in axes for label in parts]
@@ -222,6 +230,12 @@ class Indexed:
     def variables_of(self, form: Form) -> Labels:
         """The names of the inputs in a text: by default in the order in which they occur."""
         return self.named or form.tensors
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its one line says all of it, without stars and what a node tells."""
+        tells = self.by or self.axes or self.sizes or self.numbers
+        return not tells and len(self.form.lines) == 1 and not self.form.broadcasts
 
     @property
     def form(self) -> Form:
@@ -315,13 +329,14 @@ class Layout:
         self.expansions: dict[str, Labels] = {}
         self.ranks: dict[str, int] = {}
         first = next((n for n in form.patterns if n in shapes), "")
+        self.rank = len(shapes.get(first, ()))
         for name, shape in shapes.items():
             self.slots[name], self.views[name] = [], shape
             if name in form.patterns:
                 self.place(name, shape, name == first)
         top = form.lines[-1]
         used = tuple({id(a): a for s in stages for a in accesses(s)}.values())
-        for access in used:
+        for access in sorted(used, key=lambda a: any(isinstance(i, Access) for i in a.indices)):
             self.expand(access, access.name == first)
         self.rest = self.of(tuple(n for n in top.labels if n != REST))
         self.measure(used)
@@ -338,7 +353,7 @@ class Layout:
         for parts in pattern:
             starts.append(at)
             at += len(parts)
-        given = self.given or {} if first or pattern == self.first_pattern() else {}
+        given = self.given or {} if first or rank == self.rank else {}
         owner: dict[int, int] = {}
         for element, parts in enumerate(pattern):
             for axis in given.get(parts[0].lstrip("*"), ()):
@@ -363,9 +378,6 @@ class Layout:
             view += self.split(parts, shape[axis])
         self.slots[name], self.views[name] = slots, tuple(view)
 
-    def first_pattern(self) -> tuple[Labels, ...]:
-        return next(iter(self.form.patterns.values()), ())
-
     def split(self, parts: Labels, n: Any) -> list[Any]:
         """The lengths of the indices that share an axis, of which at most one is not given."""
         if len(parts) == 1:
@@ -375,21 +387,26 @@ class Layout:
 
     def expand(self, access: Access, first: bool) -> None:
         """The axes of the indices of an access."""
-        if not is_named(access):
-            for label in access.labels:
-                self.expansions.setdefault(label, (label,))
-            return
         found = dict[str, list[str]]()
-        for axis, (at, k) in enumerate(self.slots[access.name]):
-            label = access.indices[at]
-            if label != REST:
-                found.setdefault(label, []).append(self.concrete(label, k))
+        for axis, index in enumerate(self.spelled(access, rest=REST)):
+            for label in self.labels_in(index):
+                name = label.partition(".")[0] if isinstance(index, str) else ""
+                if name and label not in found.setdefault(name, []):
+                    found[name].append(label)
                 if first and self.given is not None:
-                    self.ranks[self.concrete(label, k)] = axis
-        for label in access.indices:
+                    self.ranks[label] = axis
+        for label in access.labels:
             axes = tuple(found.get(label, ()))
-            if label != REST and len(axes) >= len(self.expansions.get(label, ())):
+            if label not in access.indices:  # of an index that is computed
+                self.expansions.setdefault(label, (label,))
+            elif label != REST and len(axes) >= len(self.expansions.get(label, ())):
                 self.expansions[label] = axes
+
+    def labels_in(self, index: Index) -> Labels:
+        """The axes in an index: a name, one that is computed, or entries of another input."""
+        if isinstance(index, Access):
+            return self.have(index)
+        return (index,) if isinstance(index, str) else tuple(filter(None, index))
 
     @staticmethod
     def concrete(label: str, k: int | None) -> str:
@@ -405,31 +422,33 @@ class Layout:
 
     def have(self, access: Access) -> Labels:
         """The axes of an access, without those of length 1 that are broadcast."""
-        if not is_named(access):
-            return access.labels
-        shape = self.views[access.name]
-        pairs = zip(self.spelled(access), shape, strict=True)
-        return tuple(c for c, n in pairs if not self.is_repeated(c, n))
+        pairs = zip(self.spelled(access), self.views[access.name], strict=True)
+        kept = (i for i, n in pairs if not (isinstance(i, str) and self.is_repeated(i, n)))
+        return tuple(dict.fromkeys(label for index in kept for label in self.labels_in(index)))
 
-    def spelled(self, access: Access) -> Labels:
-        """The axes of an access, also those of length 1."""
-        return tuple(
-            self.rest[-1 - (k or 0)] if access.indices[at] == REST
-            else self.concrete(access.indices[at], k) for at, k in self.slots[access.name]
-        )  # fmt: skip
+    def spelled(self, access: Access, rest: str = "") -> tuple[Index, ...]:
+        """The index of every axis of an access, also of those of length 1."""
+        found: list[Index] = []
+        for at, k in self.slots[access.name]:
+            index = access.indices[at]
+            if index == REST:
+                index = rest or self.rest[-1 - (k or 0)]
+            found.append(self.concrete(index, k) if isinstance(index, str) and index != REST
+                         and access.indices[at] != REST else index)  # fmt: skip
+        return tuple(found)
 
     def is_repeated(self, label: str, n: Any) -> bool:
-        return self.form.broadcasts and same(n, 1) and not same(self.sizes[label], 1)
+        return self.form.broadcasts and same(n, 1) and not same(self.sizes.get(label, 1), 1)
 
     def measure(self, used: Sequence[Access]) -> None:
         """The length of every index; one in `2*i + k` alone is as long as fits."""
         computed = []
         for access in used:
-            labels: Sequence[Index] = self.spelled(access) if is_named(access) else access.indices
-            if len(labels) != len(self.views[access.name]):
-                raise InputError(f"{access.name} has {len(labels)} indices, "
-                                 f"not the shape {list(self.views[access.name])}")  # fmt: skip
-            for axis, (index, n) in enumerate(zip(labels, self.views[access.name], strict=True)):
+            shape = self.views[access.name]
+            if len(self.slots[access.name]) != len(shape):
+                raise InputError(f"{access.name} has {len(self.slots[access.name])} indices, "
+                                 f"not the shape {list(shape)}")  # fmt: skip
+            for axis, (index, n) in enumerate(zip(self.spelled(access), shape, strict=True)):
                 if isinstance(index, str):
                     self.agree(index, n, access.name, axis)
                 elif isinstance(index, Mapping):
@@ -453,11 +472,6 @@ class Layout:
         elif not (self.form.broadcasts and same(n, 1)) and not agree(known, n):
             raise InputError(f"the index {label} runs to {known}, and to {n} "
                              f"in axis {axis} of {name}")  # fmt: skip
-
-
-def is_named(access: Access) -> bool:
-    """Whether the indices of an access are distinct names, which may stand for several axes."""
-    return access.plain and bool(access.indices)
 
 
 class NodeDefinition(Indices):
@@ -487,11 +501,16 @@ class NodeDefinition(Indices):
         self.y, self.counts = more.pop("Y", y), more.pop(COUNTS, None)
         self.attributes = {**rule.defaults, **node.attributes, **more}
         self.top, self.made = self.made_by[rule.outputs[0]], dict[Any, Any]()
-        self.inputs = {n: self.seen(n, x) for n, x in self.given.items()}
+        self.inputs: dict[str, Array] = {}
 
-    def seen(self, name: str, x: Array) -> Array:
+    def seen(self, name: str) -> Array:
         """An input as the text indexes it, in the dtype of the output."""
-        if dtype_of(x).kind not in "iub" and dtype_of(x) != self.dtype:
+        if name not in self.inputs:
+            self.inputs[name] = self.viewed(name, self.given[name])
+        return self.inputs[name]
+
+    def viewed(self, name: str, x: Array) -> Array:
+        if name not in self.form.integers and dtype_of(x) != self.dtype:
             x = self.op.CastLike(x, np.zeros((), self.dtype))
         shape = self.view(name)
         return x if same(shape, shape_of(x)) else self.op.Reshape(x, shape)
@@ -499,8 +518,6 @@ class NodeDefinition(Indices):
     def view(self, name: str) -> Shape:
         """The shape of an input with its axes split, without those of length 1 that repeat."""
         pattern = self.form.indices.get(name, ())
-        if not all(pattern) or len(set(pattern)) < len(pattern):
-            return self.layout.views[name]
         labels = self.layout.spelled(Access(name, pattern, pattern))
         pairs = zip(labels, self.layout.views[name], strict=True)
         return tuple(n for label, n in pairs if not self.layout.is_repeated(label, n))
@@ -513,7 +530,7 @@ class NodeDefinition(Indices):
     def value(self, atom: Access | Stage) -> Array:
         """The value of an input at its indices, or of a stage."""
         if isinstance(atom, Access):
-            x = self.inputs[atom.name]
+            x = self.seen(atom.name)
             return x if atom.plain else self.selection(atom)._apply(self.op, x)
         if id(atom) not in self.made:
             known = atom is self.top and self.y is not None
@@ -620,29 +637,46 @@ class NodeDefinition(Indices):
     def access(self, atom: Access, name: str) -> Jacobian | None:
         if atom.name != name:
             return None
-        x = self.inputs[name]
+        x = self.seen(name)
         return Identity(shape_of(x), self.dtype) if atom.plain else self.selection(atom)
 
     def selection(self, atom: Access) -> Jacobian:
         """The entries of an input at indices that are expressions."""
-        x, flat = self.inputs[atom.name], np.zeros((), np.int64)
-        for n, index in zip(shape_of(x), atom.indices, strict=True):
-            flat = self.op.Add(self.op.Mul(flat, np.int64(n)), self.index(index, atom, int(n)))
-        return take_flat(self.op.Expand(flat, self.shape(atom.labels)), shape_of(x), dtype_of(x))
+        x, labels, spelled = self.seen(atom.name), self.labels(atom), self.layout.spelled(atom)
+        shape, computed = shape_of(x), [k for k, i in enumerate(spelled) if not isinstance(i, str)]
+        if len(computed) == 1 and isinstance(index := spelled[k := computed[0]], Access):
+            others = [i for i in spelled if isinstance(i, str)]
+            if not {*others} & {*self.labels(index)} and len({*others}) == len(others):
+                return self.taken(x, self.value(index), k)
+        flat: Array = np.zeros((), np.int64)
+        for n, index in zip(shape, spelled, strict=True):
+            flat = self.op.Add(self.op.Mul(flat, np.int64(n)), self.index(index, labels, n, atom))
+        return take_flat(self.op.Expand(flat, self.shape(labels)), shape, dtype_of(x))
 
-    def index(self, index: Index, atom: Access, n: int) -> Array:
-        """An index over the grid of its labels: affine in labels, or entries of an input."""
+    def taken(self, x: Array, index: Array, axis: int) -> Jacobian:
+        """Rows of x along an axis: a slice if the index is a known scalar."""
+        shape, row = shape_of(x), row_of(index, shape_of(x)[axis])
+        if row is None:
+            return Take(from_the_start(self.op, index, shape[axis]), axis, shape, self.dtype)
+        J = slab(shape, axis, row, row + 1, self.dtype)
+        return Reshape((*shape[:axis], *shape[axis + 1 :]), J.out_shape, self.dtype) @ J
+
+    def index(self, index: Index, labels: Labels, n: Any, atom: Access) -> Array:
+        """An index over the grid of some labels: affine in labels, or entries of an input."""
         if isinstance(index, Access):
-            t = self.aligned(self.value(index), index.labels, atom.labels)
+            t = self.aligned(self.value(index), self.labels(index), labels)
             place = from_the_start(self.op, t, n)
         else:
             steps = {index: 1} if isinstance(index, str) else index
-            place = np.full((1,) * len(atom.labels), steps.get("", 0), np.int64)
-            for k, label in enumerate(atom.labels):
-                along = np.arange(int(self.sizes[label]))
-                ones = (-1,) + (1,) * (len(atom.labels) - k - 1)
-                place = place + steps.get(label, 0) * along.reshape(ones)
-        if isinstance(place, np.ndarray) and place.size and not 0 <= place.min() <= place.max() < n:
+            place = np.full((1,) * len(labels), steps.get("", 0), np.int64)
+            for k, label in enumerate(labels):
+                if steps.get(label):
+                    ones = (-1,) + (1,) * (len(labels) - k - 1)
+                    along = self.op.Reshape(count_up(self.op, self.sizes[label]), ones)
+                    place = self.op.Add(place, self.op.Mul(along, np.int64(steps[label])))
+        if isinstance(place, np.ndarray) and place.size and not (
+            0 <= place.min() <= place.max() < n
+        ):
             raise InputError(f"an index of {atom.name} leaves the {n} entries of its axis")
         return place
 
@@ -664,7 +698,8 @@ class NodeDefinition(Indices):
         seen = {*have}.union(*(labels for _, labels in found))
         summed = self.layout.of(stage.summed)
         scale *= prod(self.sizes[label] for label in summed if label not in seen)
-        J, small = self.operator(found, have, out), len(have) < len(out)
+        J = self.operator(found, have, out, chooses=symbol in stage.choices)
+        small = len(have) < len(out)
         if not same(scale, 1):  # beside the fewer entries, not into the array of a diagonal
             J = J @ (Identity(J.in_shape, self.dtype) * scale) if small else J * scale
         return J / self.count(stage.summed) if stage.means else J

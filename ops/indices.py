@@ -24,6 +24,7 @@ from ..jacobians import (
     Reshape,
     broadcast,
     implicit_kron,
+    shape_of,
 )
 from .trees import Labels
 
@@ -58,8 +59,10 @@ class Indices:
         axes = tuple(k for k, label in enumerate(want[first:]) if label not in have)
         return self.op.Unsqueeze(x, axes) if axes else x
 
-    def operator(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian:
-        """v[have] ↦ Σ v ∏ factors over all labels that `out` lacks."""
+    def operator(
+        self, found: list[Factor], have: Labels, out: Labels, *, chooses: bool = False
+    ) -> Jacobian:
+        """v[have] ↦ Σ v ∏ factors over all labels that `out` lacks; a factor may be a choice."""
         if not found:
             return self.link(have, out)
         met = {label for _, labels in found for label in labels}
@@ -68,7 +71,7 @@ class Indices:
                 labels = tuple(n for n in grid if n in met)
                 found = [(self.times(found, labels), labels)]
                 if met == {*grid} or {*have} == {*out}:
-                    d = Diagonal(self.times(found, grid), self.shape(grid))
+                    d = Diagonal(self.times(found, grid), self.shape(grid), chooses=chooses)
                     return d @ self.link(have, out) if grid is out else self.link(have, out) @ d
         inner = tuple(n for n in have if n in met or n in out)
         outer = tuple(n for n in out if n in met or n in have)
@@ -182,6 +185,21 @@ def follows(p: str, q: str, labels: Labels) -> bool:
 def joined(labels: Labels, p: str, q: str, one: str) -> Labels:
     """The labels with one in place of p and q."""
     return tuple(one if label == p else label for label in labels if label != q)
+
+
+def count_up(op: Op, n: Any) -> Array:
+    """0, 1, … n - 1."""
+    return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
+
+
+def row_of(index: Array, n: Any) -> int | None:
+    """The row that a constant scalar index selects on an axis of known length n; else None."""
+    held = getattr(index, "const_value", index)
+    if shape_of(index) or held is None or not isinstance(n, int):
+        return None
+    row = int(held.numpy() if hasattr(held, "numpy") else held)
+    row += n if row < 0 else 0
+    return row if 0 <= row < n else None
 
 
 def from_the_start(op: Op, index: Array, n: Any) -> Array:

@@ -133,8 +133,9 @@ class Stage:
     """y[labels] = Σ over `summed` of a product of factors, or log Σ exp of one factor, or a mean.
 
     `atoms` are the inputs and inner sums by their names in the factors; `slopes` the factors of the
-    derivative by each atom, where the output is Y. Where `shares` says so, the softmax of the terms
-    of log Σ exp is the output of the whole definition, with these labels.
+    derivative by each atom, where the output is Y; for `choices`, they are 1 or 0. Where `shares`
+    says so, the softmax of the terms of log Σ exp is the output of the whole definition, with these
+    labels.
     """
 
     labels: Labels
@@ -146,6 +147,7 @@ class Stage:
     text: str = ""
     means: bool = False
     shares: Labels = ()
+    choices: frozenset[str] = frozenset()
 
 
 def stages(stage: Stage) -> Iterator[Stage]:

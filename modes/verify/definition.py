@@ -72,8 +72,7 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: SymbolReading) -> Def
     declared = find(case.op_type, case.domain)
     if isinstance(case, ModelCase):
         found = by_parts(case, symbols, spec)
-    elif (declared and isinstance(declared.rule, Elementwise | Indexed)
-          and (declared.definition or isinstance(declared.rule, Elementwise))
+    elif (declared and is_written(declared.rule)
           and spec.kernel(full_name(case.op_type, case.domain)) is None):  # fmt: skip
         inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
         of: Any = by_entries if isinstance(declared.rule, Elementwise) else evaluate_indexed
@@ -87,6 +86,11 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: SymbolReading) -> Def
     owned = {n: Tensor(y.entries, op) if isinstance(y, Tensor) else y
              for n, y in found.outputs.items()}  # fmt: skip
     return Definition(owned, found.source)
+
+
+def is_written(rule: Any) -> bool:
+    """Whether a formula, or a line of index notation, says all that the operator computes."""
+    return isinstance(rule, Elementwise) or (isinstance(rule, Indexed) and rule.is_plain)
 
 
 class Specification(SymbolReading):
@@ -259,7 +263,7 @@ def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any
     rule, inputs = declared.rule, list[Any](shapes or ())
     if isinstance(rule, Elementwise):
         inputs = inputs or [(2, 2), *[(2,)] * (len(rule.variables) - 1)]
-    elif isinstance(rule, Indexed):
+    elif isinstance(rule, Indexed) and rule.is_plain:
         inputs = inputs or [small_shape(rule, x) for x in rule.variables]
         inputs = [np.arange(int(np.prod(s))).reshape(s) % 2 if n in rule.integers else s
                   for n, s in zip(rule.variables, inputs, strict=True)]  # fmt: skip

@@ -15,7 +15,6 @@ from ...jacobians import (
     Jacobian,
     Op,
     Reshape,
-    Take,
     dtype_of,
     implicit_kron,
     shape_of,
@@ -24,26 +23,21 @@ from ...jacobians import (
     transposed,
 )
 from ..conventions import ORDER, SHARED, ZERO_NORM, are_zero, kinks, marked, tied
+from ..indexed import indexed
 from ..node import Node
 from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate_tree
 from .elementwise import slope_of, slope_tree
 from .normalization import normalised, spread_total
 
-
-@jacobian("ai.onnx.ml::Scaler")
-def scaler(op: Op, node: Node) -> Blocks:
-    """y = (x - offset) · scale."""
-    scale = np.asarray(node.scale or 1.0, node.dtype)
-    return {(0, 0): Diagonal(scale, node.y_shape)}
-
-
-@jacobian("ai.onnx.ml::Imputer")
-def imputer(op: Op, node: Node) -> Blocks:
-    """y = x, except where x equals a given value, often NaN, that a constant replaces."""
-    missing = node.replaced_value_float
-    replaced = op.IsNaN(node.x) if np.isnan(missing) else op.Equal(node.x, missing)
-    return {(0, 0): Diagonal(op.CastLike(op.Not(replaced), node.y), chooses=True)}
+indexed("ai.onnx.ml::Scaler", "y[*n, c] = (x[*n, c] - offset[c])*scale[c]", inputs="x",
+        numbers=lambda op, node: {"offset": np.asarray(node.offset or [0.0], node.dtype),
+                                  "scale": np.asarray(node.scale or [1.0], node.dtype)})
+indexed("ai.onnx.ml::Imputer", {
+    False: "y[*n] = 0 if x[*n] == replaced_value_float else x[*n]",
+    True: "y[*n] = 0 if missing[*n] > 0 else x[*n]",
+}, inputs="x", by=lambda node: bool(np.isnan(node.replaced_value_float)),
+   numbers=lambda op, node: {"missing": op.IsNaN(node.x)})  # fmt: skip
 
 
 @kinks("ai.onnx.ml::Imputer", where="where an entry is the replaced value",
@@ -54,11 +48,8 @@ def replaced_entries(node: Node) -> Count:
     return marked(np.isnan(node.x) if np.isnan(value) else node.x == value)
 
 
-@jacobian("ai.onnx.ml::ArrayFeatureExtractor")
-def array_feature_extractor(op: Op, node: Node) -> Blocks:
-    """y = x[..., index]."""
-    J = Take(op.Reshape(node.inputs[1], (-1,)), -1, node.x_shape, node.dtype)
-    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
+indexed("ai.onnx.ml::ArrayFeatureExtractor", "y[*n, *t] = x[*n, index[*t]]",
+        axes=lambda node: {"": (len(node.x_shape) - 1,)})  # fmt: skip
 
 
 @jacobian("ai.onnx.ml::FeatureVectorizer")

@@ -15,6 +15,7 @@ import numpy as np
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, broadcast, dtype_of, shape_of
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
 from ..indexed import indexed
+from ..indices import count_up
 from ..node import Node
 from ..numbers.table import KERNELS
 from ..registry import Blocks, Count, Kinks, declare, jacobian, says
@@ -260,12 +261,13 @@ for _name, _grows in (("Identity", False), ("Cast", False), ("CastLike", False),
 says("Cast", "CastLike", near=lambda i, x: x)
 
 
-@jacobian("Range", grows=True)
-def range_(op: Op, node: Node) -> Blocks:
+def declare_range(name: str, **told: Any) -> None:
     """yₖ = start + k delta; the limit only determines the count."""
-    count = np.arange(node.y_shape[0], dtype=node.dtype)
-    steps = {} if node.input(2) is None else {(0, 2): broadcast_diagonal(node, 2, count)}
-    return {(0, 0): broadcast_diagonal(node, 0, 1.0), **steps}
+    indexed(name, "y[k] = start[...] + count[k]*delta[...]", inputs=("start", "limit", "delta"),
+            grows=True, numbers=lambda op, node: {"count": count_up(op, node.y_shape[0])}, **told)
+
+
+declare_range("Range")
 
 
 @kinks("Range", "com.microsoft::Range", where="where the number of entries changes",
@@ -326,43 +328,10 @@ convention("Pow", "(-2)²", (-2.0, 2.0), (-4.0, np.nan),
            tensorflow=(-4.0, 0.0))  # fmt: skip
 
 
-@jacobian("Where")
-def where(op: Op, node: Node) -> Blocks:
-    """y = a where c, else b."""
-    chosen = op.CastLike(node.x, node.y)
-    masks = {1: chosen, 2: op.Sub(1.0, chosen)}
-    return {
-        (0, i): broadcast_diagonal(node, i, mask, chooses=True)
-        for i, mask in masks.items()
-        if node.wants(i)
-    }
-
-
-@jacobian("Clip")
-def clip(op: Op, node: Node) -> Blocks:
-    """y = min(max(x, low), high); at a bound the derivative goes to x, as inside."""
-    x, low, high = node.x, node.input(1), node.input(2)
-    above = _mask(op, node, op.Greater, x, high)
-    below = op.Mul(_mask(op, node, op.Less, x, low), op.Sub(1.0, above))
-    if low is not None and high is not None:
-        crossed = _mask(op, node, op.Greater, low, high)
-        above = op.Max(above, crossed)
-        below = op.Mul(below, op.Sub(1.0, crossed))
-    masks = {0: op.Sub(op.Sub(1.0, above), below), 1: below, 2: above}
-    return {
-        (0, i): broadcast_diagonal(node, i, mask, chooses=True)
-        for i, mask in masks.items()
-        if node.input(i) is not None and node.wants(i)
-    }
-
-
-def _mask(
-    op: Op, node: Node, compare: Callable[..., Array], x: Array, bound: Array | None
-) -> Array:
-    """1 where x lies beyond the bound, else 0; 0 everywhere without a bound."""
-    if bound is None:
-        return op.CastLike(0.0, node.y)
-    return op.CastLike(compare(x, bound), node.y)
+indexed("Where", "y[*n] = a[*n] if c[*n] > 0 else b[*n]", inputs="cab")
+indexed("Clip", "y[*n] = high[*n] if x[*n] > high[*n] or low[*n] > high[*n] else "
+                "(low[*n] if x[*n] < low[*n] else x[*n])",
+        inputs=("x", "low", "high"), absent={"low": -np.inf, "high": np.inf})  # fmt: skip
 
 
 @kinks("Clip", where="x = min or max", given="1 for x: a bound counts as inside")

@@ -18,36 +18,18 @@ from ...jacobians import (
     dtype_of,
     shape_of,
     size,
-    slab,
     take_flat,
 )
 from ...jacobians.symint import Number, is_symbolic, same, smallest
 from ..conventions import FIRST, ORDER, SHARED, convention, kinks, tied
-from ..indices import from_the_start
+from ..indexed import indexed
+from ..indices import count_up, from_the_start
 from ..node import Node
 from ..numbers import numbers
 from ..registry import Blocks, Count, jacobian
 
-
-@jacobian("Gather")
-def gather(op: Op, node: Node) -> Blocks:
-    """y = x[..., index, ...] along one axis: a slice if the index is a known scalar."""
-    shape, n = node.x_shape, node.x_shape[node.axis]
-    row = row_of(node.inputs[1], n)
-    if row is not None:
-        J = slab(shape, node.axis, row, row + 1, node.dtype)
-        return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
-    return {(0, 0): Take(from_the_start(op, node.inputs[1], n), node.axis, shape, node.dtype)}
-
-
-def row_of(index: Array, n: Number) -> int | None:
-    """The row that a constant scalar index selects on an axis of known length n; else None."""
-    held = getattr(index, "const_value", index)
-    if shape_of(index) or held is None or not isinstance(n, int):
-        return None
-    row = int(held.numpy() if hasattr(held, "numpy") else held)
-    row += n if row < 0 else 0
-    return row if 0 <= row < n else None
+indexed("Gather", "y[*r, *t] = x[*r, index[*t]]",
+        axes=lambda node: {"": (node.axis % len(node.x_shape),)})  # fmt: skip
 
 
 @jacobian("GatherElements")
@@ -72,11 +54,9 @@ def gather_nd(op: Op, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
-@jacobian("OneHot", grows=True)
-def one_hot(op: Op, node: Node) -> Blocks:
-    """y = values[1] at the index, values[0] elsewhere: a selection from `values`."""
-    hot = op.OneHot(node.x, node.y_shape[node.axis], np.array([0, 1]), axis=node.axis)
-    return {(0, 2): Take(hot, 0, (2,), node.dtype)}
+indexed("OneHot", "y[*t] = values[hot[*t]]", inputs=("x", "depth", "values"), grows=True,
+        numbers=lambda op, node: {"hot": op.OneHot(node.x, node.y_shape[node.axis],
+                                                   np.array([0, 1]), axis=node.axis)})  # fmt: skip
 
 
 @jacobian("TopK")
@@ -110,11 +90,6 @@ def compress(op: Op, node: Node) -> Blocks:
     if n < shape_of(node.inputs[1])[0]:
         kept = kept[kept < int(n)]
     return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
-
-
-def count_up(op: Op, n: Number) -> Array:
-    """0, 1, … n - 1."""
-    return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
 
 
 def row_positions(op: Op, index: Array, shape: Shape) -> Array:

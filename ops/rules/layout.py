@@ -120,13 +120,15 @@ indexed("SpaceToDepth", {mode: f"y{y} = x[n, c, (h, i), (w, j)]" for mode, y in 
         sizes=lambda node: dict.fromkeys("ij", node.blocksize))  # fmt: skip
 
 
-@jacobian("Trilu")
-def trilu(op: Op, node: Node) -> Blocks:
-    """y = x above or below a diagonal, else 0."""
-    (k,) = node.ints(1) or (0,)
+indexed("Trilu", "y[*n, i, j] = x[*n, i, j] if kept[i, j] > 0 else 0", inputs="x",
+        numbers=lambda op, node: {"kept": triangle(op, node)})  # fmt: skip
+
+
+def triangle(op: Op, node: Node) -> Array:
+    """1 above or below a diagonal, else 0."""
     ones = op.Expand(np.ones((), node.dtype), node.x_shape[-2:])
-    mask = op.Trilu(ones, k, upper=1 if node.upper is None else node.upper)
-    return {(0, 0): Diagonal(mask, node.y_shape, chooses=True)}
+    upper = 1 if node.upper is None else node.upper
+    return op.Trilu(ones, (node.ints(1) or (0,))[0], upper=upper)
 
 
 Pads = list[tuple[int, int]]

@@ -25,7 +25,7 @@ from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, Count, jacobian, says
 from .convolution import window_sums, windows_of
 from .indexing import flat_positions
-from .reductions import kept_shape, spatial, sum_over
+from .reductions import kept_shape
 
 
 def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
@@ -108,11 +108,12 @@ indexed("InstanceNormalization", MOMENTS.format(of="n, c", all="n, c, *s", over=
 indexed("GroupNormalization", MOMENTS.format(of="n, g", all="n, (g, c), *s", over="c, *s",
                                              scale="w[(g, c),]", bias="b[(g, c),]"),
         inputs="xwb", sizes=lambda node: {"g": node.num_groups})  # fmt: skip
-indexed("RMSNormalization", """
+ROOT_MEAN_SQUARE = """
     i[*r] = 1/sqrt(mean(x[*r, *s]**2, *s) + epsilon)
     h[*r, *s] = x[*r, *s]*i[*r]
     y[*r, *s] = h[*r, *s]*w[...]
-""", axes=lambda node: {"s": last_axes(node)})  # fmt: skip
+"""
+indexed("RMSNormalization", ROOT_MEAN_SQUARE, axes=lambda node: {"s": last_axes(node)})  # fmt: skip
 indexed("MeanVarianceNormalization", """
     m[*r] = mean(x[*r, *s], *s)
     d[*r] = sqrt(mean((x[*r, *s] - m[*r])**2, *s))
@@ -150,10 +151,8 @@ def lp_pool(op: Op, node: Node) -> Blocks:
     return {(0, 0): norm_block(op, node, window_sums(node, windows_of(node, node.kernel_shape)))}
 
 
-@jacobian("GlobalLpPool")
-def global_lp_pool(op: Op, node: Node) -> Blocks:
-    """The norm over all spatial axes."""
-    return {(0, 0): norm_block(op, node, sum_over(node.x_shape, spatial(node.x_shape), node.dtype))}
+indexed("GlobalLpPool", lambda p: f"y[n, c] = sum(abs(x[n, c, *s])**{p}, *s)**(1/{p})", shown=2,
+        by=lambda node: node.p)  # fmt: skip
 
 
 def norm_block(op: Op, node: Node, sums: Jacobian) -> Jacobian:

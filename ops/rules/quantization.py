@@ -16,6 +16,8 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Diagonal, Jacobian, Op, Reshape, Take, broadcast, dtype_of, shape_of
 from ..conventions import ORDER, PARTS, kinks
+from ..indexed import indexed
+from ..indices import count_up
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, declare, defines, jacobian, zero
@@ -29,19 +31,32 @@ zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS)
 kinks("DynamicQuantizeLinear", where=ORDER, given=PARTS)  # a function of ONNX
 
 
-@jacobian("DequantizeLinear")
-def dequantize(op: Op, node: Node) -> Blocks:
-    """∂y/∂scale = diag(x - zero point) · expansion, ∂y/∂x = diag(scale)."""
-    expansion = per_block(node, 1, node.dtype)
-    offset = op.CastLike(node.x, node.y)
-    if node.input(2) is not None:
-        shift = op.CastLike(node.inputs[2], node.y)
-        offset = op.Sub(offset, per_block(node, 2, node.dtype)._apply(op, shift))
-    blocks = {(0, 1): Diagonal(offset, node.y_shape) @ expansion}
-    if node.wants(0):
-        scale = expansion._apply(op, op.CastLike(node.inputs[1], node.y))
-        blocks[0, 0] = Diagonal(scale, node.y_shape)
-    return blocks
+def granularity(node: Node) -> str:
+    """What has a scale of its own: the tensor, each index of an axis, or each block along it."""
+    shape = shape_of(node.inputs[1])
+    if len(shape) == len(node.x_shape) and node.block_size:
+        return "block"
+    return "tensor" if shape in ((), (1,)) else "axis"
+
+
+def scaled_axis(node: Node) -> dict[str, tuple[int, ...]]:
+    """The axis of the scales, of x and of blocks."""
+    axis = (node.axis % max(len(node.x_shape), 1),)
+    return {} if granularity(node) == "tensor" else {"k": axis, "": axis}
+
+
+indexed("DequantizeLinear", {
+    "tensor": "y[*r] = (x[*r] - zero[...])*scale[...]",
+    "axis": "y[*r, k] = (x[*r, k] - zero[k])*scale[k]",
+    "block": "y[*r, k] = (x[*r, k] - zero[*r, block[k]])*scale[*r, block[k]]",
+}, inputs=("x", "scale", "zero"), by=granularity, axes=scaled_axis,
+   numbers=lambda op, node: {"block": blocks_of(op, node)} if node.block_size else {})
+
+
+def blocks_of(op: Op, node: Node) -> Array:
+    """The block of each index along the axis."""
+    n = node.x_shape[node.axis % len(node.x_shape)]
+    return op.Div(count_up(op, n), np.array(node.block_size))
 
 
 def per_block(node: Node, i: int, dtype: np.dtype) -> Jacobian:

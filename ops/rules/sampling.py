@@ -12,7 +12,6 @@ from ...jacobians import (
     Array,
     BlockDiagonal,
     Diagonal,
-    Eye,
     Jacobian,
     Op,
     Permutation,
@@ -21,7 +20,6 @@ from ...jacobians import (
     Take,
     broadcast,
     dtype_of,
-    implicit_kron,
     reading,
     shape_of,
     size,
@@ -30,6 +28,7 @@ from ...jacobians.arrays import like
 from ...jacobians.readings import module_of
 from ...jacobians.symint import Number, agree, largest
 from ..conventions import LINE, ON_LINE, crossed, kinks, marked
+from ..indexed import indexed
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
@@ -260,14 +259,9 @@ def channels_last(shape: Shape, dtype: np.dtype) -> Permutation:
     return Permutation((0, *range(2, len(shape)), 1), shape, dtype)
 
 
-@jacobian("AffineGrid", grows=True)
-def affine_grid(op: Op, node: Node) -> Blocks:
-    """y[n, p] = θ[n] (coordinates of p, 1): linear in θ."""
-    base = base_grid(op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)
-    n, d = node.x_shape[:2]
-    turned = Permutation((0, 2, 1), node.x_shape, node.dtype)
-    J = implicit_kron(base, Eye(d), (n,)) @ turned
-    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
+indexed("AffineGrid", "y[n, p, i] = sum(base[p, j]*theta[n, i, j], j)", inputs=("theta",),
+        grows=True, numbers=lambda op, node: {"base": base_grid(
+            op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)})  # fmt: skip
 
 
 def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: np.dtype) -> Array:

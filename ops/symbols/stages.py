@@ -130,20 +130,23 @@ class Builder:
             if symbol in term.free_symbols:
                 atoms[symbol.name] = atom
         level = None if over else OUTPUT
-        slopes, summed = {}, over.over if over else ()
+        slopes, summed, choices = {}, over.over if over else (), set[str]()
         for name in atoms:
             d = self.slope(term, name, level)
             if over and {*atoms[name].labels}.isdisjoint(summed) and self.cancels(d, atoms, over):
                 d = sp.S.Zero
             if not over:
                 d = self.at_zero_norms(d, term, name, atoms[name])
+            if d.is_Piecewise and {e for e, _ in d.args} <= {sp.S.Zero, sp.S.One}:
+                choices.add(name)
             if d != 0:
                 slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
         factors = (
             (expression_tree(term),) if logs or not over else self.split(term, atoms, labels)
         )
         means = isinstance(over, Mean)
-        return Stage(labels, summed, atoms, factors, slopes, logs, str(term), means)
+        return Stage(labels, summed, atoms, factors, slopes, logs, str(term), means,
+                     choices=frozenset(choices))  # fmt: skip
 
     def slope(self, term: sp.Expr, name: str, level: sp.Symbol | None) -> sp.Expr:
         """∂term/∂name: of a product of different names, the others."""

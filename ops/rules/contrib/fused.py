@@ -12,13 +12,15 @@ import onnx_ir as ir
 from ....jacobians import Array, Contraction, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
-from ...conventions import ACTIVATIONS, ON_LINE, PARTS, kinks
+from ...conventions import ACTIVATIONS, BALL, ON_LINE, PARTS, kinks, marked
+from ...indexed import indexed
 from ...node import Node
 from ...numbers.table import single_precision
 from ...numbers.windows import AUTO_PADS
-from ...registry import Blocks, defines, jacobian
-from ..elementwise import range_
+from ...registry import Blocks, Count, declare, defines, jacobian
+from ..elementwise import FORMULAS, Elementwise, declare_range
 from ..indexing import unique as unique_blocks
+from ..normalization import ROOT_MEAN_SQUARE
 from ..recurrent import END, add_bias
 from ..reductions import minors
 
@@ -34,18 +36,22 @@ def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
                             "export the model without fused attention")  # fmt: skip
 
 
-@defines("com.microsoft::Gelu", "com.microsoft::BiasGelu", "com.microsoft::FastGelu")
+def declare_formula(op_type: str, formula: str, **defaults: float) -> None:
+    """An operator of ONNX Runtime by its formula, which also gives its values."""
+    rule = Elementwise(formula, defaults=defaults)
+    declare([f"com.microsoft::{op_type}"], rule, definition=rule.define)
+
+
+declare_formula("Gelu", FORMULAS["Gelu"].text)
+declare_formula("QuickGelu", "x*sigmoid(alpha*x)", alpha=single_precision(1.702))
+declare_formula("SampleOp", "x")
+
+
+@defines("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
 def gelu(op: Op, node: Node) -> tuple[Array]:
     """y = z Φ(z) with z = x + b; FastGelu approximates it by tanh."""
     approximate = "tanh" if node.step.op_type == "FastGelu" else "none"
     return (op.Gelu(add_bias(op, node.x, node.input(1)), approximate=approximate),)
-
-
-@defines("com.microsoft::QuickGelu")
-def quick_gelu(op: Op, node: Node) -> tuple[Array]:
-    """y = x σ(αx)."""
-    alpha = single_precision(1.702) if node.alpha is None else node.alpha
-    return (op.Mul(node.x, op.Sigmoid(op.Mul(node.x, alpha))),)
 
 
 @defines("com.microsoft::ScaledSiLU")
@@ -57,21 +63,13 @@ def scaled_silu(op: Op, node: Node) -> tuple[Array]:
     return (op.Mul(z, op.Sigmoid(z)),)
 
 
-@defines("com.microsoft::SampleOp")
-def sample_op(op: Op, node: Node) -> tuple[Array]:
-    """y = x."""
-    return (op.Identity(node.x),)
-
-
-@defines("com.microsoft::Range", grows=True)
 def arithmetic_range(op: Op, node: Node) -> tuple[Array]:
     """ONNX's Range, whose numbers may have one axis and whose step is 1 if it is left out."""
     step = np.ones((), dtype_of(node.x)) if node.input(2) is None else node.inputs[2]
     return (op.Range(*(op.Reshape(x, ()) for x in (*node.inputs[:2], step))),)
 
 
-jacobian("com.microsoft::Range")(range_)  # no definition is recorded with lengths from data
-
+declare_range("com.microsoft::Range", definition=arithmetic_range)
 
 @defines("com.microsoft::Unique")
 def unique(op: Op, node: Node) -> tuple[Array, ...]:
@@ -144,12 +142,24 @@ def inverse_blocks(op: Op, node: Node) -> Blocks:
     return {(0, 0): Contraction(factors, f"{labels}kl", f"{labels}ij", sizes)}
 
 
-@defines("com.microsoft::CDist", metric=("euclidean", "sqeuclidean"))
 def cdist(op: Op, node: Node) -> tuple[Array]:
     """yᵢⱼ = ‖aᵢ - bⱼ‖, or its square."""
     pairs = op.Sub(op.Unsqueeze(node.x, (1,)), op.Unsqueeze(node.inputs[1], (0,)))
     squares = op.ReduceSum(op.Mul(pairs, pairs), (2,), keepdims=0)
     return (squares if node.metric == "sqeuclidean" else op.Sqrt(squares),)
+
+
+SQUARES = "sum((a[i, k] - b[j, k])**2, k)"
+DISTANCES = {"euclidean": f"y[i, j] = sqrt({SQUARES})", "sqeuclidean": f"y[i, j] = {SQUARES}"}
+
+indexed("com.microsoft::CDist", DISTANCES, by=lambda node: node.metric or "sqeuclidean",
+        definition=cdist, values={"metric": tuple(DISTANCES)})  # fmt: skip
+
+
+@kinks("com.microsoft::CDist", where="for euclidean, where two rows are equal", given=BALL)
+def equal_rows(node: Node) -> Count:
+    """Distances that are 0."""
+    return marked((node.y == 0) & (node.metric == "euclidean"))
 
 
 kinks("com.microsoft::GridSample", "com.microsoft::CropAndResize", where=ON_LINE, given=PARTS)
@@ -342,12 +352,20 @@ def skip_simplified_layer_normalization(op: Op, node: Node) -> tuple[Array | Non
     return y, None, inverse, s
 
 
-@defines("com.microsoft::SimplifiedLayerNormalization")
 def simplified_layer_normalization(op: Op, node: Node) -> tuple[Array, ...]:
     """y = x / rms(x) · γ over the axes from `axis` on."""
+    return root_mean_square(op, node.x, node.inputs[1], axes_from(node), node.epsilon, 1e-5)
+
+
+def axes_from(node: Node) -> tuple[int, ...]:
+    """The axes from `axis` on, by default the last one."""
     rank = len(node.x_shape)
-    axes = tuple(range((-1 if node.axis is None else node.axis) % rank, rank))
-    return root_mean_square(op, node.x, node.inputs[1], axes, node.epsilon, 1e-5)
+    return tuple(range((-1 if node.axis is None else node.axis) % rank, rank))
+
+
+indexed("com.microsoft::SimplifiedLayerNormalization", ROOT_MEAN_SQUARE, outputs="yi",
+        axes=lambda node: {"s": axes_from(node)}, defaults={"epsilon": 1e-5},
+        definition=simplified_layer_normalization)  # fmt: skip
 
 
 def root_mean_square(
