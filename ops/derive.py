@@ -50,6 +50,7 @@ def derive(
     >>> derive("my.domain::Product", "y[i, k] = sum(a[i, j]*b[j, k], j)")
     Derived(my.domain::Product: y[i, k] = sum(a[i, j]*b[j, k], j))
     """
+    from .kinks import weakness
     from .symbols import stages as reader
 
     head, body = reader.parted(definition)
@@ -66,7 +67,7 @@ def derive(
         _ = rule.stage
     else:
         rule = Elementwise(body, names=names, defaults=attributes)
-    if weak := reader.weakness(rule.pieces):
+    if weak := weakness(rule.pieces):
         warn(f"derive({name!r}): double precision gives {weak}")
     declare([name], rule, definition=rule.define)
     return Derived(name, rule)
@@ -74,8 +75,8 @@ def derive(
 
 @dataclass(frozen=True)
 class Derivation:
-    """What a rule is derived from, `texts`, one for each kind of node, and its `jacobian`, which is
-    input ↦ ∂y/∂x, for the first of them.
+    """What a rule is derived from: `texts`, one for each kind of node if these are few, and for the
+    first of them its `jacobian`, input ↦ ∂y/∂x.
 
     A text is a formula y = f(x), entry by entry, or lines of index notation, in which `*r` stands
     for any number of axes. Then `jacobian` is the general formula of an entry: indices of x have
@@ -118,7 +119,7 @@ def derivation(op_type: str, domain: str = "") -> Derivation | None:
     if isinstance(rule, Elementwise):
         return Derivation(tuple(rule.formulas.values()), rule)
     if isinstance(rule, Indexed):
-        return Derivation(tuple(form.text for form in rule.forms.values()), rule)
+        return Derivation(rule.texts, rule)
     return None
 
 

@@ -74,7 +74,7 @@ Numbers = Callable[[Node], Mapping[str, Any]]
 LINE = re.compile(r"\s*(\w+)\s*(\[[^=]*\])?\s*=(?!=)(.*)", re.DOTALL)
 
 
-def indexed(
+def declare_indexed(
     op_type: str, text: str | Mapping[Any, str] | Callable[[Any], str], **how: Any
 ) -> None:  # fmt: skip
     """Declare an operator of ONNX by lines of index notation: see `Indexed` for `how`.
@@ -87,7 +87,7 @@ def indexed(
 
 
 @dataclass(frozen=True)
-class Line:
+class IndexedLine:
     """A line name[indices] = body, its indices axis by axis: `i`, `*r` or the parts of an axis."""
 
     name: str
@@ -99,10 +99,10 @@ class Line:
         return tuple(label.lstrip("*") for parts in self.axes for label in parts)
 
 
-def lines_of(text: str) -> Iterator[Line]:
+def read_lines(text: str) -> Iterator[IndexedLine]:
     """The lines of a text, read without SymPy.
 
-    >>> [line.axes for line in lines_of("y[*r, (i, j)] = x[*r, j, i]")]
+    >>> [line.axes for line in read_lines("y[*r, (i, j)] = x[*r, j, i]")]
     [(('*r',), ('i', 'j'))]
     """
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -110,20 +110,20 @@ def lines_of(text: str) -> Iterator[Line]:
         if head is None:
             raise InputError(f"the line {line!r} is not like 'y[i] = x[i]'")
         name, indices, body = head.groups()
-        yield Line(name, axes_of(ast.parse(f"{name}{indices or '[()]'}", mode="eval").body),
-                   body.strip())  # fmt: skip
+        left = ast.parse(f"{name}{indices or '[()]'}", mode="eval").body
+        yield IndexedLine(name, read_axes(left), body.strip())
 
 
-def axes_of(node: ast.AST) -> tuple[tuple[str, ...], ...]:
+def read_axes(node: ast.AST) -> tuple[tuple[str, ...], ...]:
     """The indices of x[n, *r, (i, j)], axis by axis; empty text for an index that is computed."""
     assert isinstance(node, ast.Subscript)
     inner = node.slice
     parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-    return tuple(tuple(map(label_of, part.elts)) if isinstance(part, ast.Tuple)
-                 else (label_of(part),) for part in parts)  # fmt: skip
+    return tuple(tuple(map(read_label, part.elts)) if isinstance(part, ast.Tuple)
+                 else (read_label(part),) for part in parts)  # fmt: skip
 
 
-def label_of(node: ast.AST) -> str:
+def read_label(node: ast.AST) -> str:
     match node:
         case ast.Name(id=name):
             return name
@@ -136,7 +136,7 @@ def label_of(node: ast.AST) -> str:
     return ""
 
 
-def patterns_in(body: str) -> dict[str, tuple[Labels, ...]]:
+def find_patterns(body: str) -> dict[str, tuple[Labels, ...]]:
     """The indices of each tensor where it first occurs, in the order of the text."""
     tree = ast.parse(body, mode="eval")
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
@@ -144,19 +144,19 @@ def patterns_in(body: str) -> dict[str, tuple[Labels, ...]]:
     made = dict[str, tuple[Labels, ...]]()
     for node in found:
         if isinstance(node.value, ast.Name):
-            made.setdefault(node.value.id, axes_of(node))
+            made.setdefault(node.value.id, read_axes(node))
     return made
 
 
-class Form:
+class IndexedText:
     """One text: its lines, how each tensor is indexed, and its stages by the absent inputs."""
 
     def __init__(self, text: str, broadcasts: bool = False) -> None:
-        self.lines = tuple(lines_of(text))
+        self.lines = tuple(read_lines(text))
         self.text = "; ".join(line.strip() for line in text.strip().splitlines())
         self.patterns = dict[str, tuple[Labels, ...]]()
         for line in self.lines:
-            self.patterns |= patterns_in(line.body) | self.patterns
+            self.patterns |= find_patterns(line.body) | self.patterns
         self.known: dict[Any, dict[str, Stage]] = {}
         parsed = [ast.parse(line.body, mode="eval") for line in self.lines]
         outer = [n for tree in parsed for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
@@ -214,20 +214,21 @@ class Indexed:
         texts: dict[Any, str] = {shown: self.make(shown)} if self.make else (
             dict(text) if isinstance(text, Mapping) else {shown: text})  # fmt: skip
         self.by, self.axes, self.sizes, self.numbers = by, axes, sizes, numbers
-        self.layouts = dict[Any, Layout]()
+        self.layouts = dict[Any, AxisLayout]()
         self.broadcasts = broadcasts
-        self.forms = {key: Form(text, broadcasts) for key, text in texts.items()}
+        self.forms = {key: IndexedText(text, broadcasts) for key, text in texts.items()}
         self.named = tuple(inputs)
         self.outputs = tuple(outputs) or (self.form.lines[-1].name,)
         self.defaults, self.absent = dict(defaults or {}), dict(absent or {})
-        self.text = self.__doc__ = self.form.text
+        self.texts = tuple(form.text for form in self.forms.values())
+        self.text = self.__doc__ = self.texts[0]
 
     @property
     def variables(self) -> Labels:
         """The names of the inputs."""
         return self.variables_of(self.form)
 
-    def variables_of(self, form: Form) -> Labels:
+    def variables_of(self, form: IndexedText) -> Labels:
         """The names of the inputs in a text: by default in the order in which they occur."""
         return self.named or form.tensors
 
@@ -238,21 +239,21 @@ class Indexed:
         return not tells and len(self.form.lines) == 1 and not self.form.broadcasts
 
     @property
-    def form(self) -> Form:
+    def form(self) -> IndexedText:
         """The first text."""
         return next(iter(self.forms.values()))
 
-    def form_of(self, node: Node) -> Form:
+    def form_of(self, node: Node) -> IndexedText:
         """The text for a node."""
         key = self.by(node) if self.by else next(iter(self.forms))
         if key not in self.forms and self.make:
-            self.forms[key] = Form(self.make(key), self.broadcasts)
+            self.forms[key] = IndexedText(self.make(key), self.broadcasts)
         return self.forms[key]
 
     def layout(
-        self, form: Form, shapes: Mapping[str, Shape], axes: Mapping[str, Any] | None,
+        self, form: IndexedText, shapes: Mapping[str, Shape], axes: Mapping[str, Any] | None,
         sizes: Mapping[str, Any], stages: Mapping[str, Stage],
-    ) -> Layout:  # fmt: skip
+    ) -> AxisLayout:  # fmt: skip
         """The layout of a text, which is kept where all lengths are plain numbers."""
         held = (id(form), *shapes.items(), *(axes or {}).items(), *sizes.items())
         plain = not is_symbolic((*(n for shape in shapes.values() for n in shape),
@@ -261,7 +262,7 @@ class Indexed:
             return self.layouts[held]
         tops = [stages[name] for name in self.outputs if name in stages]
         try:
-            made = Layout(form, shapes, axes, sizes, tops)
+            made = AxisLayout(form, shapes, axes, sizes, tops)
         except InputError as error:
             raise InputError(f"{self.text}: {error}") from None
         if plain:
@@ -314,12 +315,13 @@ class Indexed:
         return {slot: J for slot, J in blocks if J is not None}
 
 
-class Layout:
+class AxisLayout:
     """The indices of a text at the shapes of a node: the axes of each, and their lengths."""
 
     def __init__(
-        self, form: Form, shapes: Mapping[str, Shape], given: Mapping[str, tuple[int, ...]] | None,
-        sizes: Mapping[str, Any], stages: Sequence[Stage],
+        self, form: IndexedText, shapes: Mapping[str, Shape],
+        given: Mapping[str, tuple[int, ...]] | None, sizes: Mapping[str, Any],
+        stages: Sequence[Stage],
     ) -> None:  # fmt: skip
         self.form, self.given, self.sizes = form, given, dict(sizes)
         self.links: dict[Any, Jacobian] = {}
@@ -674,8 +676,10 @@ class NodeDefinition(Indices):
                     ones = (-1,) + (1,) * (len(labels) - k - 1)
                     along = self.op.Reshape(count_up(self.op, self.sizes[label]), ones)
                     place = self.op.Add(place, self.op.Mul(along, np.int64(steps[label])))
-        if isinstance(place, np.ndarray) and place.size and not (
-            0 <= place.min() <= place.max() < n
+        if (
+            isinstance(place, np.ndarray)
+            and place.size
+            and not (0 <= place.min() <= place.max() < n)
         ):
             raise InputError(f"an index of {atom.name} leaves the {n} entries of its axis")
         return place

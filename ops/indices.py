@@ -108,10 +108,10 @@ class Indices:
             return None
         one = f"{p} {q}"
         self.sizes = {**self.sizes, one: self.sizes[p] * self.sizes[q]}
-        old, new = (joined(labels, p, q, one) for labels in (have, out))
+        old, new = (join_labels(labels, p, q, one) for labels in (have, out))
         factors = []
         for x, labels in found:
-            fewer = joined(labels, p, q, one)
+            fewer = join_labels(labels, p, q, one)
             factors.append((x if fewer == labels else self.op.Reshape(x, self.shape(fewer)), fewer))
         J = Reshape(self.shape(out), self.shape(new), self.dtype) @ self.product(factors, old, new)
         return J if old == have else J @ Reshape(self.shape(old), self.shape(have), self.dtype)
@@ -182,7 +182,7 @@ def follows(p: str, q: str, labels: Labels) -> bool:
     return (p, q) in pairwise(labels) or not {p, q} & {*labels}
 
 
-def joined(labels: Labels, p: str, q: str, one: str) -> Labels:
+def join_labels(labels: Labels, p: str, q: str, one: str) -> Labels:
     """The labels with one in place of p and q."""
     return tuple(one if label == p else label for label in labels if label != q)
 

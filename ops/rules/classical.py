@@ -23,21 +23,32 @@ from ...jacobians import (
     transposed,
 )
 from ..conventions import ORDER, SHARED, ZERO_NORM, are_zero, kinks, marked, tied
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..node import Node
 from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate_tree
 from .elementwise import slope_of, slope_tree
 from .normalization import normalised, spread_total
 
-indexed("ai.onnx.ml::Scaler", "y[*n, c] = (x[*n, c] - offset[c])*scale[c]", inputs="x",
-        numbers=lambda op, node: {"offset": np.asarray(node.offset or [0.0], node.dtype),
-                                  "scale": np.asarray(node.scale or [1.0], node.dtype)})
-indexed("ai.onnx.ml::Imputer", {
-    False: "y[*n] = 0 if x[*n] == replaced_value_float else x[*n]",
-    True: "y[*n] = 0 if missing[*n] > 0 else x[*n]",
-}, inputs="x", by=lambda node: bool(np.isnan(node.replaced_value_float)),
-   numbers=lambda op, node: {"missing": op.IsNaN(node.x)})  # fmt: skip
+declare_indexed(
+    "ai.onnx.ml::Scaler",
+    "y[*n, c] = (x[*n, c] - offset[c])*scale[c]",
+    inputs="x",
+    numbers=lambda op, node: {
+        "offset": np.asarray(node.offset or [0.0], node.dtype),
+        "scale": np.asarray(node.scale or [1.0], node.dtype),
+    },
+)
+declare_indexed(
+    "ai.onnx.ml::Imputer",
+    {
+        False: "y[*n] = 0 if x[*n] == replaced_value_float else x[*n]",
+        True: "y[*n] = 0 if missing[*n] > 0 else x[*n]",
+    },
+    inputs="x",
+    by=lambda node: bool(np.isnan(node.replaced_value_float)),
+    numbers=lambda op, node: {"missing": op.IsNaN(node.x)},
+)
 
 
 @kinks("ai.onnx.ml::Imputer", where="where an entry is the replaced value",
@@ -48,8 +59,11 @@ def replaced_entries(node: Node) -> Count:
     return marked(np.isnan(node.x) if np.isnan(value) else node.x == value)
 
 
-indexed("ai.onnx.ml::ArrayFeatureExtractor", "y[*n, *t] = x[*n, index[*t]]",
-        axes=lambda node: {"": (len(node.x_shape) - 1,)})  # fmt: skip
+declare_indexed(
+    "ai.onnx.ml::ArrayFeatureExtractor",
+    "y[*n, *t] = x[*n, index[*t]]",
+    axes=lambda node: {"": (len(node.x_shape) - 1,)},
+)
 
 
 @jacobian("ai.onnx.ml::FeatureVectorizer")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, broadcast, dtype_of, shape_of
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..indices import count_up
 from ..node import Node
 from ..numbers.table import KERNELS
@@ -194,8 +194,11 @@ elementwise("Sigmoid", "1/(1 + exp(-x))",
 elementwise("Softplus", "log(1 + exp(x))")
 elementwise("Softsign", "x/(1 + Abs(x))")
 elementwise("Swish", "x*sigmoid(alpha*x)")
-elementwise("Mish", "x*tanh(softplus(x))",
-            d="tanh(softplus(x)) + 4*x*sigmoid(x)*(sigmoid(-x)/(1 + sigmoid(-x)**2))**2")
+elementwise(
+    "Mish",
+    "x*tanh(softplus(x))",
+    d="tanh(softplus(x)) + 4*x*sigmoid(x)*(sigmoid(-x)/(1 + sigmoid(-x)**2))**2",
+)
 BEND = "sqrt(8/pi)*(x + 0.044715*x**3)"
 elementwise("Gelu", {
     "none": "x*(1 + erf(x/sqrt(2)))/2",
@@ -253,7 +256,7 @@ def sum_text(how: tuple[str, int]) -> str:
 
 
 for _name in ("Sum", "Mean"):
-    indexed(_name, sum_text, shown=(_name, 2),
+    declare_indexed(_name, sum_text, shown=(_name, 2),
             by=lambda node: (node.step.op_type, len(node.inputs)))  # fmt: skip
 
 for _name, _grows in (("Identity", False), ("Cast", False), ("CastLike", False), ("Expand", True)):
@@ -263,8 +266,14 @@ says("Cast", "CastLike", near=lambda i, x: x)
 
 def declare_range(name: str, **told: Any) -> None:
     """yₖ = start + k delta; the limit only determines the count."""
-    indexed(name, "y[k] = start[...] + count[k]*delta[...]", inputs=("start", "limit", "delta"),
-            grows=True, numbers=lambda op, node: {"count": count_up(op, node.y_shape[0])}, **told)
+    declare_indexed(
+        name,
+        "y[k] = start[...] + count[k]*delta[...]",
+        inputs=("start", "limit", "delta"),
+        grows=True,
+        numbers=lambda op, node: {"count": count_up(op, node.y_shape[0])},
+        **told,
+    )
 
 
 declare_range("Range")
@@ -328,10 +337,14 @@ convention("Pow", "(-2)²", (-2.0, 2.0), (-4.0, np.nan),
            tensorflow=(-4.0, 0.0))  # fmt: skip
 
 
-indexed("Where", "y[*n] = a[*n] if c[*n] > 0 else b[*n]", inputs="cab")
-indexed("Clip", "y[*n] = high[*n] if x[*n] > high[*n] or low[*n] > high[*n] else "
-                "(low[*n] if x[*n] < low[*n] else x[*n])",
-        inputs=("x", "low", "high"), absent={"low": -np.inf, "high": np.inf})  # fmt: skip
+declare_indexed("Where", "y[*n] = a[*n] if c[*n] > 0 else b[*n]", inputs="cab")
+declare_indexed(
+    "Clip",
+    "y[*n] = high[*n] if x[*n] > high[*n] or low[*n] > high[*n] else "
+    "(low[*n] if x[*n] < low[*n] else x[*n])",
+    inputs=("x", "low", "high"),
+    absent={"low": -np.inf, "high": np.inf},
+)
 
 
 @kinks("Clip", where="x = min or max", given="1 for x: a bound counts as inside")

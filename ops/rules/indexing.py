@@ -22,14 +22,17 @@ from ...jacobians import (
 )
 from ...jacobians.symint import Number, is_symbolic, same, smallest
 from ..conventions import FIRST, ORDER, SHARED, convention, kinks, tied
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..indices import count_up, from_the_start
 from ..node import Node
 from ..numbers import numbers
 from ..registry import Blocks, Count, jacobian
 
-indexed("Gather", "y[*r, *t] = x[*r, index[*t]]",
-        axes=lambda node: {"": (node.axis % len(node.x_shape),)})  # fmt: skip
+declare_indexed(
+    "Gather",
+    "y[*r, *t] = x[*r, index[*t]]",
+    axes=lambda node: {"": (node.axis % len(node.x_shape),)},
+)
 
 
 @jacobian("GatherElements")
@@ -54,9 +57,15 @@ def gather_nd(op: Op, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
-indexed("OneHot", "y[*t] = values[hot[*t]]", inputs=("x", "depth", "values"), grows=True,
-        numbers=lambda op, node: {"hot": op.OneHot(node.x, node.y_shape[node.axis],
-                                                   np.array([0, 1]), axis=node.axis)})  # fmt: skip
+declare_indexed(
+    "OneHot",
+    "y[*t] = values[hot[*t]]",
+    inputs=("x", "depth", "values"),
+    grows=True,
+    numbers=lambda op, node: {
+        "hot": op.OneHot(node.x, node.y_shape[node.axis], np.array([0, 1]), axis=node.axis)
+    },
+)
 
 
 @jacobian("TopK")

@@ -28,7 +28,7 @@ from ...jacobians import (
 )
 from ...jacobians.layout import Span
 from ...jacobians.symint import Number, largest, same
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..node import Node
 from ..numbers.layout import equal_parts, pad_widths, span
 from ..numbers.windows import (
@@ -42,7 +42,7 @@ from ..registry import Blocks, jacobian
 from .indexing import count_up, last_of_each, scale_by_diagonal, scatter_blocks
 
 for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-    indexed(_name, "y[:] = x[:]")
+    declare_indexed(_name, "y[:] = x[:]")
 
 
 def axes_text(rank: int) -> list[str]:
@@ -58,8 +58,12 @@ def permuted_text(perm: tuple[int, ...]) -> str:
     return f"y[{', '.join(axes[k] for k in perm)}] = x[{', '.join(axes)}]"
 
 
-indexed("Transpose", permuted_text, shown=(1, 0),
-        by=lambda node: tuple(node.perm or reversed(range(len(node.x_shape)))))  # fmt: skip
+declare_indexed(
+    "Transpose",
+    permuted_text,
+    shown=(1, 0),
+    by=lambda node: tuple(node.perm or reversed(range(len(node.x_shape)))),
+)
 
 
 def tiled_text(rank: int) -> str:
@@ -70,8 +74,14 @@ def tiled_text(rank: int) -> str:
     return f"y[{', '.join(f'(r{k}, {i})' for k, i in enumerate(axes))},] = x[{', '.join(axes)}]"
 
 
-indexed("Tile", tiled_text, shown=2, grows=True, by=lambda node: len(node.x_shape),
-        sizes=lambda node: {f"r{k}": n for k, n in enumerate(node.ints(1) or ())})  # fmt: skip
+declare_indexed(
+    "Tile",
+    tiled_text,
+    shown=2,
+    grows=True,
+    by=lambda node: len(node.x_shape),
+    sizes=lambda node: {f"r{k}": n for k, n in enumerate(node.ints(1) or ())},
+)
 
 
 @jacobian("Concat")
@@ -112,19 +122,31 @@ def slice_(op: Op, node: Node) -> Blocks:
 BLOCKS = {"DCR": "[n, (i, j, c), h, w]", "CRD": "[n, (c, i, j), h, w]"}
 """Channels that hold blocks of pixels, by the order of channels and blocks."""
 
-indexed("DepthToSpace", {mode: f"y[n, c, (h, i), (w, j)] = x{x}" for mode, x in BLOCKS.items()},
-        by=lambda node: node.mode or "DCR", values={"mode": tuple(BLOCKS)},
-        sizes=lambda node: dict.fromkeys("ij", node.blocksize))  # fmt: skip
-indexed("SpaceToDepth", {mode: f"y{y} = x[n, c, (h, i), (w, j)]" for mode, y in BLOCKS.items()},
-        by=lambda node: node.mode or "DCR", values={"mode": tuple(BLOCKS)},
-        sizes=lambda node: dict.fromkeys("ij", node.blocksize))  # fmt: skip
+declare_indexed(
+    "DepthToSpace",
+    {mode: f"y[n, c, (h, i), (w, j)] = x{x}" for mode, x in BLOCKS.items()},
+    by=lambda node: node.mode or "DCR",
+    values={"mode": tuple(BLOCKS)},
+    sizes=lambda node: dict.fromkeys("ij", node.blocksize),
+)
+declare_indexed(
+    "SpaceToDepth",
+    {mode: f"y{y} = x[n, c, (h, i), (w, j)]" for mode, y in BLOCKS.items()},
+    by=lambda node: node.mode or "DCR",
+    values={"mode": tuple(BLOCKS)},
+    sizes=lambda node: dict.fromkeys("ij", node.blocksize),
+)
 
 
-indexed("Trilu", "y[*n, i, j] = x[*n, i, j] if kept[i, j] > 0 else 0", inputs="x",
-        numbers=lambda op, node: {"kept": triangle(op, node)})  # fmt: skip
+declare_indexed(
+    "Trilu",
+    "y[*n, i, j] = x[*n, i, j] if kept[i, j] > 0 else 0",
+    inputs="x",
+    numbers=lambda op, node: {"kept": keep_triangle(op, node)},
+)
 
 
-def triangle(op: Op, node: Node) -> Array:
+def keep_triangle(op: Op, node: Node) -> Array:
     """1 above or below a diagonal, else 0."""
     ones = op.Expand(np.ones((), node.dtype), node.x_shape[-2:])
     upper = 1 if node.upper is None else node.upper

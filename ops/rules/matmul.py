@@ -22,23 +22,33 @@ from ...jacobians import (
 )
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Number, largest, same, smallest
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..node import Node
 from ..numbers.matmul import contraction_order
 from ..registry import Blocks, jacobian, says
 from .indexing import count_up
 from .layout import in_front
 
-indexed("MatMul", {
-    (True, True): "y[*n, i, k] = sum(a[*n, i, j]*b[*n, j, k], j)",
-    (True, False): "y[*n, i] = sum(a[*n, i, j]*b[j], j)",
-    (False, True): "y[*n, k] = sum(a[j]*b[*n, j, k], j)",
-    (False, False): "y = sum(a[j]*b[j], j)",
-}, by=lambda node: tuple(len(shape_of(x)) > 1 for x in node.inputs))  # fmt: skip
-indexed("Gemm", {
-    (a == "ji", b == "kj"): f"y[i, k] = alpha*sum(a[{', '.join(a)}]*b[{', '.join(b)}], j)"
-    " + beta*c[...]" for a in ("ij", "ji") for b in ("jk", "kj")
-}, by=lambda node: (bool(node.transA), bool(node.transB)))  # fmt: skip
+declare_indexed(
+    "MatMul",
+    {
+        (True, True): "y[*n, i, k] = sum(a[*n, i, j]*b[*n, j, k], j)",
+        (True, False): "y[*n, i] = sum(a[*n, i, j]*b[j], j)",
+        (False, True): "y[*n, k] = sum(a[j]*b[*n, j, k], j)",
+        (False, False): "y = sum(a[j]*b[j], j)",
+    },
+    by=lambda node: tuple(len(shape_of(x)) > 1 for x in node.inputs),
+)
+declare_indexed(
+    "Gemm",
+    {
+        (a == "ji", b == "kj"): f"y[i, k] = alpha*sum(a[{', '.join(a)}]*b[{', '.join(b)}], j)"
+        " + beta*c[...]"
+        for a in ("ij", "ji")
+        for b in ("jk", "kj")
+    },
+    by=lambda node: (bool(node.transA), bool(node.transB)),
+)
 
 
 LABELS = 48
@@ -63,18 +73,18 @@ def einsum_text(equation: tuple[tuple[str, ...], str]) -> str:
     'y[i, k] = sum(x0[i, j]*x1[j, k], j)'
     """
     terms, out = equation
-    entries = (entry(f"x{k}", term) for k, term in enumerate(terms))
+    entries = (spell_entry(f"x{k}", term) for k, term in enumerate(terms))
     gone = "".join(f", {c}" for c in dict.fromkeys("".join(terms)) if c not in out)
     product = "*".join(entries)
-    return f"{entry('y', out)} = " + (f"sum({product}{gone})" if gone else product)
+    return f"{spell_entry('y', out)} = " + (f"sum({product}{gone})" if gone else product)
 
 
-def entry(name: str, labels: str) -> str:
+def spell_entry(name: str, labels: str) -> str:
     """The entry of a tensor at some indices."""
     return f"{name}[{', '.join(labels) or '()'}]"
 
 
-indexed("Einsum", einsum_text, by=equation_of, shown=(("ij", "jk"), "ik"), broadcasts=True)
+declare_indexed("Einsum", einsum_text, by=equation_of, shown=(("ij", "jk"), "ik"), broadcasts=True)
 
 
 def expand_equation(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:

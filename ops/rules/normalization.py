@@ -19,7 +19,7 @@ from ...jacobians import (
 )
 from ...jacobians.symint import agree
 from ..conventions import BALL, SECOND, ZERO_NORM, are_zero, kinks, marked
-from ..indexed import COUNTS, indexed
+from ..indexed import COUNTS, declare_indexed
 from ..node import Node, has_nan
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, Count, jacobian, says
@@ -34,12 +34,18 @@ def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobi
     return repeat @ repeat.T
 
 
-indexed("Softmax", "y[*r, k] = exp(x[*r, k])/sum(exp(x[*r, j]), j)",
-        axes=lambda node: {"k": one_axis(node)},
-        numbers=lambda op, node: without_empty_rows(op, node))  # fmt: skip
-indexed("LogSoftmax", "y[*r, k] = x[*r, k] - log(sum(exp(x[*r, j]), j))",
-        axes=lambda node: {"k": one_axis(node)},
-        numbers=lambda op, node: with_rows_of_nan(op, node))  # fmt: skip
+declare_indexed(
+    "Softmax",
+    "y[*r, k] = exp(x[*r, k])/sum(exp(x[*r, j]), j)",
+    axes=lambda node: {"k": one_axis(node)},
+    numbers=lambda op, node: without_empty_rows(op, node),
+)
+declare_indexed(
+    "LogSoftmax",
+    "y[*r, k] = x[*r, k] - log(sum(exp(x[*r, j]), j))",
+    axes=lambda node: {"k": one_axis(node)},
+    numbers=lambda op, node: with_rows_of_nan(op, node),
+)
 
 
 def one_axis(node: Node) -> tuple[int, ...]:
@@ -100,25 +106,41 @@ MOMENTS = """
 """
 """Standardised over some indices, then scaled and shifted."""
 
-indexed("LayerNormalization", MOMENTS.format(of="*r", all="*r, *s", over="*s", scale="w[...]",
-                                             bias="b[...]"),
-        inputs="xwb", outputs="ymi", axes=lambda node: {"s": last_axes(node)})  # fmt: skip
-indexed("InstanceNormalization", MOMENTS.format(of="n, c", all="n, c, *s", over="*s", scale="w[c]",
-                                                bias="b[c]"), inputs="xwb")  # fmt: skip
-indexed("GroupNormalization", MOMENTS.format(of="n, g", all="n, (g, c), *s", over="c, *s",
-                                             scale="w[(g, c),]", bias="b[(g, c),]"),
-        inputs="xwb", sizes=lambda node: {"g": node.num_groups})  # fmt: skip
+declare_indexed(
+    "LayerNormalization",
+    MOMENTS.format(of="*r", all="*r, *s", over="*s", scale="w[...]", bias="b[...]"),
+    inputs="xwb",
+    outputs="ymi",
+    axes=lambda node: {"s": last_axes(node)},
+)
+declare_indexed(
+    "InstanceNormalization",
+    MOMENTS.format(of="n, c", all="n, c, *s", over="*s", scale="w[c]", bias="b[c]"),
+    inputs="xwb",
+)
+declare_indexed(
+    "GroupNormalization",
+    MOMENTS.format(
+        of="n, g", all="n, (g, c), *s", over="c, *s", scale="w[(g, c),]", bias="b[(g, c),]"
+    ),
+    inputs="xwb",
+    sizes=lambda node: {"g": node.num_groups},
+)
 ROOT_MEAN_SQUARE = """
     i[*r] = 1/sqrt(mean(x[*r, *s]**2, *s) + epsilon)
     h[*r, *s] = x[*r, *s]*i[*r]
     y[*r, *s] = h[*r, *s]*w[...]
 """
-indexed("RMSNormalization", ROOT_MEAN_SQUARE, axes=lambda node: {"s": last_axes(node)})  # fmt: skip
-indexed("MeanVarianceNormalization", """
+declare_indexed("RMSNormalization", ROOT_MEAN_SQUARE, axes=lambda node: {"s": last_axes(node)})
+declare_indexed(
+    "MeanVarianceNormalization",
+    """
     m[*r] = mean(x[*r, *s], *s)
     d[*r] = sqrt(mean((x[*r, *s] - m[*r])**2, *s))
     y[*r, *s] = (x[*r, *s] - m[*r])/(d[*r] + 1e-9)
-""", axes=lambda node: {"s": tuple(a % len(node.x_shape) for a in node.axes or (0, 2, 3))})
+""",
+    axes=lambda node: {"s": tuple(a % len(node.x_shape) for a in node.axes or (0, 2, 3))},
+)
 kinks("MeanVarianceNormalization", where=f"where the variance is 0{SECOND}", given="")
 
 GIVEN = """
@@ -138,10 +160,14 @@ STATISTICS = {(training, rank > 1): text if rank > 1 else text.replace(
     for training, text in ((0, GIVEN), (1, OF_BATCH))}  # fmt: skip
 """By training mode and whether x has more than one axis; if not, there is one channel."""
 
-indexed("BatchNormalization", STATISTICS, inputs=("x", "scale", "b", "mean", "variance"),
-        outputs=("y", "running_mean", "running_variance"),
-        by=lambda node: (int(node.training_mode or 0), len(node.x_shape) > 1),
-        sizes=lambda node: {} if len(node.x_shape) > 1 else {"c": 1})  # fmt: skip
+declare_indexed(
+    "BatchNormalization",
+    STATISTICS,
+    inputs=("x", "scale", "b", "mean", "variance"),
+    outputs=("y", "running_mean", "running_variance"),
+    by=lambda node: (int(node.training_mode or 0), len(node.x_shape) > 1),
+    sizes=lambda node: {} if len(node.x_shape) > 1 else {"c": 1},
+)
 says("BatchNormalization", near=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
 
 
@@ -151,8 +177,12 @@ def lp_pool(op: Op, node: Node) -> Blocks:
     return {(0, 0): norm_block(op, node, window_sums(node, windows_of(node, node.kernel_shape)))}
 
 
-indexed("GlobalLpPool", lambda p: f"y[n, c] = sum(abs(x[n, c, *s])**{p}, *s)**(1/{p})", shown=2,
-        by=lambda node: node.p)  # fmt: skip
+declare_indexed(
+    "GlobalLpPool",
+    lambda p: f"y[n, c] = sum(abs(x[n, c, *s])**{p}, *s)**(1/{p})",
+    shown=2,
+    by=lambda node: node.p,
+)
 
 
 def norm_block(op: Op, node: Node, sums: Jacobian) -> Jacobian:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Diagonal, Jacobian, Op, Reshape, Take, broadcast, dtype_of, shape_of
 from ..conventions import ORDER, PARTS, kinks
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..indices import count_up
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
@@ -45,15 +45,21 @@ def scaled_axis(node: Node) -> dict[str, tuple[int, ...]]:
     return {} if granularity(node) == "tensor" else {"k": axis, "": axis}
 
 
-indexed("DequantizeLinear", {
-    "tensor": "y[*r] = (x[*r] - zero[...])*scale[...]",
-    "axis": "y[*r, k] = (x[*r, k] - zero[k])*scale[k]",
-    "block": "y[*r, k] = (x[*r, k] - zero[*r, block[k]])*scale[*r, block[k]]",
-}, inputs=("x", "scale", "zero"), by=granularity, axes=scaled_axis,
-   numbers=lambda op, node: {"block": blocks_of(op, node)} if node.block_size else {})
+declare_indexed(
+    "DequantizeLinear",
+    {
+        "tensor": "y[*r] = (x[*r] - zero[...])*scale[...]",
+        "axis": "y[*r, k] = (x[*r, k] - zero[k])*scale[k]",
+        "block": "y[*r, k] = (x[*r, k] - zero[*r, block[k]])*scale[*r, block[k]]",
+    },
+    inputs=("x", "scale", "zero"),
+    by=granularity,
+    axes=scaled_axis,
+    numbers=lambda op, node: {"block": number_blocks(op, node)} if node.block_size else {},
+)
 
 
-def blocks_of(op: Op, node: Node) -> Array:
+def number_blocks(op: Op, node: Node) -> Array:
     """The block of each index along the axis."""
     n = node.x_shape[node.axis % len(node.x_shape)]
     return op.Div(count_up(op, n), np.array(node.block_size))
@@ -76,9 +82,11 @@ def exact(op: Op, q: Array, scale: Array, zero_point: Array | None, axis: int = 
     Written in arithmetic: DequantizeLinear has no double precision.
     """
     scale, zero_point = (
-        x if x is None or shape_of(x) in ((), (1,)) else
-        op.Reshape(x, (*shape_of(x), *(1,) * (-1 - axis))) for x in (scale, zero_point)
-    )  # fmt: skip
+        x
+        if x is None or shape_of(x) in ((), (1,))
+        else op.Reshape(x, (*shape_of(x), *(1,) * (-1 - axis)))
+        for x in (scale, zero_point)
+    )
     x = op.CastLike(q, scale)
     return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
 

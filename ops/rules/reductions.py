@@ -33,7 +33,7 @@ from ..conventions import (
     marked,
     tied,
 )
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
 from .indexing import count_up, doublings, picked, product_of_others, shift_along
@@ -65,7 +65,7 @@ def mean_over(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
 
 def declare_reduction(op_type: str, formula: str) -> None:
     """Declare a reduction over the axes s that a node names."""
-    indexed(op_type, f"y[*r] = {formula}", axes=lambda node: {"s": reduced_axes(node)})
+    declare_indexed(op_type, f"y[*r] = {formula}", axes=lambda node: {"s": reduced_axes(node)})
 
 
 declare_reduction("ReduceSum", "sum(x[*r, *s], *s)")
@@ -76,7 +76,7 @@ declare_reduction("ReduceSumSquare", "sum(x[*r, *s]**2, *s)")
 declare_reduction("ReduceLogSum", "log(sum(x[*r, *s], *s))")
 says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
 declare_reduction("ReduceLogSumExp", "log(sum(exp(x[*r, *s]), *s))")
-indexed("GlobalAveragePool", "y[n, c] = mean(x[n, c, *s], *s)")
+declare_indexed("GlobalAveragePool", "y[n, c] = mean(x[n, c, *s], *s)")
 
 
 def rows(node: Node) -> Jacobian:

@@ -28,7 +28,7 @@ from ...jacobians.arrays import like
 from ...jacobians.readings import module_of
 from ...jacobians.symint import Number, agree, largest
 from ..conventions import LINE, ON_LINE, crossed, kinks, marked
-from ..indexed import indexed
+from ..indexed import declare_indexed
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
@@ -259,9 +259,15 @@ def channels_last(shape: Shape, dtype: np.dtype) -> Permutation:
     return Permutation((0, *range(2, len(shape)), 1), shape, dtype)
 
 
-indexed("AffineGrid", "y[n, p, i] = sum(base[p, j]*theta[n, i, j], j)", inputs=("theta",),
-        grows=True, numbers=lambda op, node: {"base": base_grid(
-            op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)})  # fmt: skip
+declare_indexed(
+    "AffineGrid",
+    "y[n, p, i] = sum(base[p, j]*theta[n, i, j], j)",
+    inputs=("theta",),
+    grows=True,
+    numbers=lambda op, node: {
+        "base": base_grid(op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)
+    },
+)
 
 
 def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: np.dtype) -> Array:

@@ -11,8 +11,7 @@ from typing import Any
 import sympy as sp
 
 from ...jacobians.errors import InputError
-from ..formulas import OUTPUT, Mean, Total, derive, expression_tree, parse, stable, unstable
-from ..kinks import kinks_of
+from ..formulas import OUTPUT, Mean, Total, derive, expression_tree, parse, stable
 from ..trees import REST, SHARE, Access, Index, Labels, Piece, Stage, Tree
 
 SOFTMAX = sp.Symbol(SHARE, real=True)
@@ -141,9 +140,7 @@ class Builder:
                 choices.add(name)
             if d != 0:
                 slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
-        factors = (
-            (expression_tree(term),) if logs or not over else self.split(term, atoms, labels)
-        )
+        factors = (expression_tree(term),) if logs or not over else self.split(term, atoms, labels)
         means = isinstance(over, Mean)
         return Stage(labels, summed, atoms, factors, slopes, logs, str(term), means,
                      choices=frozenset(choices))  # fmt: skip
@@ -345,10 +342,10 @@ class General:
     def tensor(self, atom: Access | Stage) -> sp.Expr:
         """x[i, j], the name of a line with its indices, or the sum in full."""
         if isinstance(atom, Access):
-            return indexed(atom.name, map(index_of, atom.indices))
+            return spell_tensor(atom.name, map(index_of, atom.indices))
         if id(atom) in self.names or atom is self.top:
             name = self.names.get(id(atom), self.output)
-            return indexed(name, map(index_of, atom.labels))
+            return spell_tensor(name, map(index_of, atom.labels))
         term = self.spelled(atom, parse(atom.text))
         if not atom.summed:
             return term
@@ -357,7 +354,7 @@ class General:
         return sp.log(whole) if atom.logs else whole
 
 
-def indexed(name: str, places: Iterable[sp.Expr]) -> sp.Expr:
+def spell_tensor(name: str, places: Iterable[sp.Expr]) -> sp.Expr:
     """x[i, j], or x without indices."""
     found = tuple(places)
     return sp.Indexed(name, *found) if found else sp.Symbol(name, real=True)
@@ -366,7 +363,7 @@ def indexed(name: str, places: Iterable[sp.Expr]) -> sp.Expr:
 def index_of(index: Index) -> sp.Expr:
     """An index as an expression."""
     if isinstance(index, Access):
-        return indexed(index.name, map(index_of, index.indices))
+        return spell_tensor(index.name, map(index_of, index.indices))
     if isinstance(index, Mapping):
         return sum(c * (sp.Symbol(n, integer=True) if n else 1) for n, c in index.items())
     return sp.Symbol(index, integer=True)
@@ -382,18 +379,3 @@ def differentiate_pieces(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dic
     for piece in pieces:
         expr, level = parse(piece.text), OUTPUT if piece.known else None
         yield expr, {name: derive(expr, name, level) for name in piece.names}
-
-
-def weakness(pieces: Iterable[Piece]) -> str:
-    """Where double precision loses the value or a derivative: at 0, ±800, between, and at kinks."""
-    for expr, found in differentiate_pieces(pieces):
-        if expr.has(sp.floor, sp.ceiling, sp.sign):
-            continue  # rounding may cross a step
-        roots = (kink.x - kink.where for kink in kinks_of(expr))
-        at = tuple(float(root) for root in roots if root.is_number)
-        if weak := unstable(stable(expr), expr, kinks=at):
-            return f"y = {weak}"
-        for name, d in found.items():
-            if weak := unstable(d, expr, name, kinks=at):
-                return f"∂y/∂{name} = {weak}"
-    return ""

@@ -13,7 +13,7 @@ from ....jacobians import Array, Contraction, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...conventions import ACTIVATIONS, BALL, ON_LINE, PARTS, kinks, marked
-from ...indexed import indexed
+from ...indexed import declare_indexed
 from ...node import Node
 from ...numbers.table import single_precision
 from ...numbers.windows import AUTO_PADS
@@ -70,6 +70,7 @@ def arithmetic_range(op: Op, node: Node) -> tuple[Array]:
 
 
 declare_range("com.microsoft::Range", definition=arithmetic_range)
+
 
 @defines("com.microsoft::Unique")
 def unique(op: Op, node: Node) -> tuple[Array, ...]:
@@ -152,8 +153,13 @@ def cdist(op: Op, node: Node) -> tuple[Array]:
 SQUARES = "sum((a[i, k] - b[j, k])**2, k)"
 DISTANCES = {"euclidean": f"y[i, j] = sqrt({SQUARES})", "sqeuclidean": f"y[i, j] = {SQUARES}"}
 
-indexed("com.microsoft::CDist", DISTANCES, by=lambda node: node.metric or "sqeuclidean",
-        definition=cdist, values={"metric": tuple(DISTANCES)})  # fmt: skip
+declare_indexed(
+    "com.microsoft::CDist",
+    DISTANCES,
+    by=lambda node: node.metric or "sqeuclidean",
+    definition=cdist,
+    values={"metric": tuple(DISTANCES)},
+)
 
 
 @kinks("com.microsoft::CDist", where="for euclidean, where two rows are equal", given=BALL)
@@ -363,9 +369,14 @@ def axes_from(node: Node) -> tuple[int, ...]:
     return tuple(range((-1 if node.axis is None else node.axis) % rank, rank))
 
 
-indexed("com.microsoft::SimplifiedLayerNormalization", ROOT_MEAN_SQUARE, outputs="yi",
-        axes=lambda node: {"s": axes_from(node)}, defaults={"epsilon": 1e-5},
-        definition=simplified_layer_normalization)  # fmt: skip
+declare_indexed(
+    "com.microsoft::SimplifiedLayerNormalization",
+    ROOT_MEAN_SQUARE,
+    outputs="yi",
+    axes=lambda node: {"s": axes_from(node)},
+    defaults={"epsilon": 1e-5},
+    definition=simplified_layer_normalization,
+)
 
 
 def root_mean_square(
