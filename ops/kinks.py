@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,9 +17,11 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .conventions import SECOND
-from .formulas import ATTRIBUTES, NAMES, parse, steady
+from .formulas import ATTRIBUTES, NAMES, parse, stable, steady, unstable
 from .registry import DECLARATIONS
 from .rules.elementwise import FORMULAS
+from .symbols.stages import differentiate_pieces
+from .trees import Piece
 
 X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
@@ -119,3 +121,18 @@ def exceptions(
             same = gaps[0].subs(name, value) == 0
             if same and value.is_number and root.subs(name, value).is_finite is not False:
                 yield name, value
+
+
+def weakness(pieces: Iterable[Piece]) -> str:
+    """Where double precision loses the value or a derivative: at 0, ±800, between, and at kinks."""
+    for expr, found in differentiate_pieces(pieces):
+        if expr.has(sp.floor, sp.ceiling, sp.sign):
+            continue  # rounding may cross a step
+        roots = (kink.x - kink.where for kink in kinks_of(expr))
+        at = tuple(float(root) for root in roots if root.is_number)
+        if weak := unstable(stable(expr), expr, kinks=at):
+            return f"y = {weak}"
+        for name, d in found.items():
+            if weak := unstable(d, expr, name, kinks=at):
+                return f"∂y/∂{name} = {weak}"
+    return ""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
@@ -88,7 +88,7 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: SymbolReading) -> Def
     return Definition(owned, found.source)
 
 
-def is_written(rule: Any) -> bool:
+def is_written(rule: Any) -> TypeGuard[Elementwise | Indexed]:
     """Whether a formula, or a line of index notation, says all that the operator computes."""
     return isinstance(rule, Elementwise) or (isinstance(rule, Indexed) and rule.is_plain)
 

@@ -28,6 +28,7 @@ from ...jacobians import (
 )
 from ...jacobians.symint import agree, is_symbolic, largest, same, smallest
 from ..conventions import FIRST, LINE, ON_LINE, ORDER, convention, crossed, kinks, marked, tied
+from ..indices import count_up
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..numbers.convolution import members
@@ -45,7 +46,6 @@ from ..numbers.windows import (
     within_padding,
 )
 from ..registry import Blocks, Count, jacobian, says
-from .indexing import count_up
 from .layout import in_front
 from .sampling import Samples, sample_line
 

@@ -29,6 +29,7 @@ from ...jacobians import (
 from ...jacobians.layout import Span
 from ...jacobians.symint import Number, largest, same
 from ..indexed import declare_indexed
+from ..indices import count_up
 from ..node import Node
 from ..numbers.layout import equal_parts, pad_widths, span
 from ..numbers.windows import (
@@ -39,7 +40,7 @@ from ..numbers.windows import (
     within_padding,
 )
 from ..registry import Blocks, jacobian
-from .indexing import count_up, last_of_each, scale_by_diagonal, scatter_blocks
+from .indexing import last_of_each, scale_by_diagonal, scatter_blocks
 
 for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
     declare_indexed(_name, "y[:] = x[:]")

@@ -23,10 +23,10 @@ from ...jacobians import (
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Number, largest, same, smallest
 from ..indexed import declare_indexed
+from ..indices import count_up
 from ..node import Node
 from ..numbers.matmul import contraction_order
 from ..registry import Blocks, jacobian, says
-from .indexing import count_up
 from .layout import in_front
 
 declare_indexed(

@@ -34,9 +34,10 @@ from ..conventions import (
     tied,
 )
 from ..indexed import declare_indexed
+from ..indices import count_up
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
-from .indexing import count_up, doublings, picked, product_of_others, shift_along
+from .indexing import doublings, picked, product_of_others, shift_along
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:

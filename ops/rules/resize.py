@@ -30,10 +30,10 @@ from ...jacobians import (
 from ...jacobians.arrays import host, zeros
 from ...jacobians.symint import if_negative, largest, same
 from ..conventions import LINE, ON_LINE, kinks
+from ..indices import count_up
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
-from .indexing import count_up
 from .sampling import SUPPORT, interpolation_kernel
 
 ROI, SCALES = 1, 2

@@ -29,10 +29,10 @@ from ...jacobians.readings import module_of
 from ...jacobians.symint import Number, agree, largest
 from ..conventions import LINE, ON_LINE, crossed, kinks, marked
 from ..indexed import declare_indexed
+from ..indices import count_up
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
-from .indexing import count_up
 
 
 @dataclass(frozen=True)

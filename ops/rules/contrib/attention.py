@@ -7,9 +7,9 @@ import numpy as np
 from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number, largest, same
+from ...indices import count_up
 from ...node import Node, node_of
 from ...registry import defines
-from ..indexing import count_up
 from ..recurrent import END, add_bias
 from .fused import INT64, refuse, swapped
 

@@ -13,10 +13,10 @@ import numpy as np
 from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ...conventions import ORDER, PARTS, kinks
+from ...indices import count_up
 from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
-from ..indexing import count_up
 from ..quantization import ROUNDED, exact, kernel_and_bias, real, stored
 from ..recurrent import DIRECTIONS, add_bias, lstm
 from ..zeros import NO_FLOATS

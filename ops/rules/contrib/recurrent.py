@@ -17,10 +17,10 @@ from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...conventions import ORDER, PARTS, kinks
 from ...graphs import scan
+from ...indices import count_up
 from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS, GEOMETRY, given_attributes, windows
 from ...registry import defines
-from ..indexing import count_up
 from ..recurrent import (
     DIRECTIONS,
     Cell,
