@@ -33,7 +33,8 @@ def derive(
     `name` is `Op` or `domain::Op`. SymPy derives its values, Jacobian, adjoint and derivatives of
     any order. `definition` is text or a SymPy expression. Without indices it holds entry by entry,
     with ONNX's broadcasting; with indices, `sum(term, j)` sums over j, an index may be `2*i + k` or
-    `t[i]` for integers t, and every index of y runs over all entries. Functions are ONNX's,
+    `t[i]` for integers t, and every index of y runs over all entries; `mean` stands beside `sum`,
+    `*r` for any number of axes, and `...` for the last indices of y. Functions are ONNX's,
     `sigmoid`, `softplus`, `max`, `min`, `Piecewise` and `a if c else b`. Exponentials are rewritten
     so that they do not overflow, log Σ exp included; if double precision still loses the value at 0
     or ±800, there is an `OnnxJacWarning`.
@@ -62,8 +63,7 @@ def derive(
                          "is 'domain::Op', and Y is the output")  # fmt: skip
     rule: Elementwise | Indexed
     if reader.has_indices(body) or head:
-        text = f"y[{', '.join(head)}] = {body}" if head else f"y = {body}"
-        rule = Indexed(text, names, defaults=attributes)
+        rule = Indexed(reader.line_of(definition), names, defaults=attributes)
         _ = rule.stage
     else:
         rule = Elementwise(body, names=names, defaults=attributes)

@@ -25,12 +25,22 @@ def parted(definition: Any) -> tuple[Labels, str]:
     >>> parted("y[i, k] = sum(a[i,j]*b[j,k], j)"), parted("g*x")
     ((('i', 'k'), 'sum(a[i,j]*b[j,k], j)'), ((), 'g*x'))
     """
-    if isinstance(definition, sp.Eq):
-        definition = f"{definition.lhs} = {definition.rhs}"
-    text = definition if isinstance(definition, str) else str(definition)
+    text = definition if isinstance(definition, str) else line_of(definition)
     head = HEAD.match(text)
     labels = re.findall(r"\w+", (head and head[1]) or "")
     return tuple(labels), text[head.end() if head else 0 :].strip()
+
+
+def line_of(definition: Any) -> str:
+    """The definition as a line with a left side.
+
+    >>> line_of("sum(x[i], i)"), line_of("y[*r] = x[*r]**2")
+    ('y = sum(x[i], i)', 'y[*r] = x[*r]**2')
+    """
+    if isinstance(definition, sp.Eq):
+        return f"{definition.lhs} = {definition.rhs}"
+    text = definition if isinstance(definition, str) else str(definition)
+    return text.strip() if HEAD.match(text) else f"y = {text}"
 
 
 def has_indices(text: str) -> bool:
