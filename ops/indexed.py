@@ -40,7 +40,7 @@ from ..jacobians import (
 )
 from ..jacobians.errors import InputError
 from ..jacobians.symint import agree, is_symbolic, largest, quotient, same
-from .indices import Indices, count_up, from_the_start, letters, row_of
+from .indices import Indices, compose, count_up, from_the_start, letters, row_of
 from .node import Node
 from .numbers import numbers
 from .registry import Blocks, declare
@@ -325,6 +325,7 @@ class AxisLayout:
     ) -> None:  # fmt: skip
         self.form, self.given, self.sizes = form, given, dict(sizes)
         self.links: dict[Any, Jacobian] = {}
+        self.found: dict[Access, Labels] = {}
         self.known: dict[Labels, Labels] = {}
         self.slots: dict[str, list[tuple[int, int | None]]] = {}
         self.views: dict[str, Shape] = {}
@@ -342,6 +343,16 @@ class AxisLayout:
             self.expand(access, access.name == first)
         self.rest = self.of(tuple(n for n in top.labels if n != REST))
         self.measure(used)
+        self.found.clear()  # lengths were not known
+        self.seen = {name: self.see(name) for name in shapes}
+
+    def see(self, name: str) -> Shape:
+        """The shape of an input with its axes split, without those of length 1 that repeat."""
+        pattern = self.form.indices.get(name)
+        if pattern is None:
+            return self.views[name]
+        pairs = zip(self.spelled(Access(name, pattern, pattern)), self.views[name], strict=True)
+        return tuple(n for label, n in pairs if not self.is_repeated(label, n))
 
     def place(self, name: str, shape: Shape, first: bool) -> None:
         """Which index each axis of an input belongs to: its place among the indices, and for one
@@ -424,6 +435,11 @@ class AxisLayout:
 
     def have(self, access: Access) -> Labels:
         """The axes of an access, without those of length 1 that are broadcast."""
+        if access not in self.found:
+            self.found[access] = self.find_axes(access)
+        return self.found[access]
+
+    def find_axes(self, access: Access) -> Labels:
         pairs = zip(self.spelled(access), self.views[access.name], strict=True)
         kept = (i for i, n in pairs if not (isinstance(i, str) and self.is_repeated(i, n)))
         return tuple(dict.fromkeys(label for index in kept for label in self.labels_in(index)))
@@ -514,15 +530,8 @@ class NodeDefinition(Indices):
     def viewed(self, name: str, x: Array) -> Array:
         if name not in self.form.integers and dtype_of(x) != self.dtype:
             x = self.op.CastLike(x, np.zeros((), self.dtype))
-        shape = self.view(name)
+        shape = self.layout.seen[name]
         return x if same(shape, shape_of(x)) else self.op.Reshape(x, shape)
-
-    def view(self, name: str) -> Shape:
-        """The shape of an input with its axes split, without those of length 1 that repeat."""
-        pattern = self.form.indices.get(name, ())
-        labels = self.layout.spelled(Access(name, pattern, pattern))
-        pairs = zip(labels, self.layout.views[name], strict=True)
-        return tuple(n for label, n in pairs if not self.layout.is_repeated(label, n))
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -616,9 +625,9 @@ class NodeDefinition(Indices):
             return None
         shape, y = shape_of(self.node.inputs[i]), self.node.output(o)
         if not same(J.in_shape, shape):
-            J = J @ Reshape(J.in_shape, shape, self.dtype)
+            J = compose(J, Reshape(J.in_shape, shape, self.dtype))
         out = J.out_shape if y is None else shape_of(y)
-        J = J if same(J.out_shape, out) else Reshape(out, J.out_shape, self.dtype) @ J
+        J = J if same(J.out_shape, out) else compose(Reshape(out, J.out_shape, self.dtype), J)
         return J if self.counts is None else Diagonal(self.counts, out, chooses=True) @ J
 
     def block(self, stage: Stage, name: str) -> Jacobian | None:
@@ -631,7 +640,7 @@ class NodeDefinition(Indices):
                 inner = (self.block(atom, name) if isinstance(atom, Stage)
                          else self.access(atom, name))  # fmt: skip
                 if inner is not None:
-                    terms.append(self.slope(stage, symbol) @ inner)
+                    terms.append(compose(self.slope(stage, symbol), inner))
             whole = terms[0] if len(terms) == 1 else Sum(tuple(terms)) if terms else None
             self.made[stage, name] = whole
         return self.made[stage, name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from itertools import pairwise, permutations
@@ -72,13 +73,15 @@ class Indices:
                 found = [(self.times(found, labels), labels)]
                 if met == {*grid} or {*have} == {*out}:
                     d = Diagonal(self.times(found, grid), self.shape(grid), chooses=chooses)
-                    return d @ self.link(have, out) if grid is out else self.link(have, out) @ d
+                    link = self.link(have, out)
+                    return compose(d, link) if grid is out else compose(link, d)
         inner = tuple(n for n in have if n in met or n in out)
         outer = tuple(n for n in out if n in met or n in have)
         if met <= {*inner} == {*outer}:
             d = Diagonal(self.times(found, inner), self.shape(inner))
-            return self.link(inner, out) @ d @ self.link(have, inner)
-        return self.link(outer, out) @ self.product(found, inner, outer) @ self.link(have, inner)
+            return compose(self.link(inner, out), d, self.link(have, inner))
+        middle = self.product(found, inner, outer)
+        return compose(self.link(outer, out), middle, self.link(have, inner))
 
     def times(self, found: list[Factor], want: Labels) -> Array:
         """The product of factors, with their axes in the order of `want`."""
@@ -90,7 +93,7 @@ class Indices:
         orders = permutations(have[n:]) if len(have) - n <= 3 else [have[n:]]
         for order in ((*have[:n], *tail) for tail in orders):
             if (K := self.kronecker(found, order, out)) is not None:
-                return K @ self.link(have, order)
+                return compose(K, self.link(have, order))
         if (fused := self.fused(found, have, out)) is not None:
             return fused
         grid = tuple(dict.fromkeys((*have, *out, *(n for _, labels in found for n in labels))))
@@ -175,6 +178,12 @@ class Indices:
             J = Reshape(ones, self.shape(order), self.dtype) @ J
             J = broadcast(ones, self.shape(want), self.dtype) @ J
         return J
+
+
+def compose(*factors: Jacobian) -> Jacobian:
+    """The product of some operators, of which identities are left out before that."""
+    kept = [J for J in factors if type(J) is not Identity]
+    return reduce(operator.matmul, kept) if kept else factors[0]
 
 
 def follows(p: str, q: str, labels: Labels) -> bool:
