@@ -101,8 +101,10 @@ class Indexed:
         defaults: Mapping[str, float] | None = None, broadcasts: bool = False,
     ) -> None:  # fmt: skip
         self.make = text if callable(text) else None
-        texts: dict[Any, str] = {shown: self.make(shown)} if self.make else (
-            dict(text) if isinstance(text, Mapping) else {shown: text})  # fmt: skip
+        if isinstance(text, Mapping):
+            texts = dict(text)
+        else:
+            texts = {shown: text(shown) if callable(text) else text}
         self.by, self.axes, self.sizes, self.numbers = by, axes, sizes, numbers
         self.layouts = dict[Any, AxisLayout]()
         self.broadcasts = broadcasts
