@@ -223,7 +223,7 @@ class NodeDefinition(Indices):
         floats = [dtype_of(x) for x in self.given.values() if dtype_of(x).kind not in "iub"]
         y = node.outputs[0]
         dtype = common(*floats) if y is None or dtype_of(y).kind in "iub" else dtype_of(y)
-        axes = rule.axes(node) if rule.axes else None
+        axes = known_axes(rule.axes(node), len(node.x_shape)) if rule.axes else None
         sizes = rule.sizes(node) if rule.sizes else {}
         self.layout = rule.layout(
             form, {n: shape_of(x) for n, x in self.given.items()}, axes, sizes, self.made_by
@@ -431,6 +431,11 @@ class NodeDefinition(Indices):
         if not same(scale, 1):  # beside the fewer entries, not into the array of a diagonal
             J = J @ (Identity(J.in_shape, self.dtype) * scale) if small else J * scale
         return J / self.count(stage.summed) if stage.means else J
+
+
+def known_axes(axes: Mapping[str, Any], rank: int) -> dict[str, tuple[int, ...]]:
+    """Axes that may be symbolic as plain numbers, which a recording then supposes."""
+    return {label: tuple(k for k in range(rank) if k in some) for label, some in axes.items()}
 
 
 def sizes_of(rule: Indexed, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -270,6 +270,7 @@ def declare_range(name: str, **told: Any) -> None:
         name,
         "y[k] = start[...] + count[k]*delta[...]",
         inputs=("start", "limit", "delta"),
+        absent={"delta": 1.0},
         grows=True,
         numbers=lambda op, node: {"count": count_up(op, node.y_shape[0])},
         **told,
