@@ -347,6 +347,9 @@ class NodeDefinition(Indices):
 
     def block(self, stage: Stage, name: str) -> Jacobian | None:
         """∂stage/∂input: one chain for every atom that the input is in."""
+        if stage.direct is not None:
+            self.made[id(stage.direct)] = self.value(stage)  # its slopes have this Y
+            return self.block(stage.direct, name)
         if (stage, name) not in self.made:
             terms = []
             for symbol, atom in stage.atoms.items():

@@ -98,10 +98,28 @@ class Builder:
         """The stage of a line name[out] = expr."""
         self.out, expr = out, self.filled(expr)
         made = self.stage(expr, out)
-        self.lines[name] = made = replace(made, atoms=self.shared(expr, made))
+        made = replace(made, atoms=self.shared(expr, made), direct=self.joint(made))
+        self.lines[name] = made
         if made.summed and isinstance(expr, Total):
             self.sums[made] = expr
         return made
+
+    def joint(self, outer: Stage) -> Stage | None:
+        """∂Y/∂x for Y = f(s) with s = Σ g(x), by x and Y; None for any other stage."""
+        (name, inner), *others = outer.atoms.items() if outer.atoms else (("", None),)
+        if others or outer.summed or not isinstance(inner, Stage) or not inner.summed:
+            return None
+        ((x, entry), *more) = inner.atoms.items()
+        term = parse(outer.text)
+        d = self.at_zero_norms(self.slope(term, name, OUTPUT), term, name, inner)
+        if more or inner.logs or isinstance(entry, Stage) or d.has(sp.Symbol(name, real=True)):
+            return None
+        slope = stable(d * self.slope(parse(inner.text), x, None))
+        if d.is_Piecewise:
+            slope = sp.piecewise_fold(slope)
+        coefficient, rest = slope.as_coeff_Mul()
+        trees = expression_tree(coefficient), expression_tree(rest)
+        return replace(inner, labels=outer.labels, slopes={x: trees})
 
     def filled(self, expr: sp.Expr) -> sp.Expr:
         """The expression with numbers in place of absent inputs."""
