@@ -47,7 +47,7 @@ def test_products(expected, kind):
     together(work)
 
 
-def test_what_is_eliminated_is_eliminated_once(monkeypatch):
+def test_elimination_runs_once_for_all_threads(monkeypatch):
     """Other threads wait for the first one instead of repeating its work."""
     made, elimination = [], plan.elimination
 

@@ -68,7 +68,7 @@ def test_ekfac_has_the_diagonal_of_fisher_in_its_basis(case):
                                   "slices for three uses", "table", "beside constants",
                                   "padded kernel", "some rows"])  # fmt: skip
 @pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
-def test_what_follows_from_the_factors(case, make):
+def test_functions_of_factors_match_the_matrix(case, make):
     """Inverse, trace, determinant and eigendecomposition match the dense matrix."""
     model, point = made(case)
     K = make(model, point, at="out", wrt="W", likelihood="gaussian", reduction="sum")

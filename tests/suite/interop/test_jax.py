@@ -83,7 +83,7 @@ def plain(W1, W2):
     return -jax.nn.log_softmax(logits)[np.arange(6), POINT["y"]].mean()
 
 
-def test_it_is_the_function_of_jax(loss):
+def test_value_and_gradient_equal_jax(loss):
     values = [jax.jit(jax.value_and_grad(f, argnums=(0, 1)))(*weights()) for f in (loss, plain)]
     jax.tree.map(partial(assert_allclose, **TIGHT), *values)
 

@@ -340,7 +340,7 @@ def test_where_numbers_are_quantised_nothing_is_compared(kind, straight_through)
     assert str(outcome).splitlines()[-1].startswith("none")
 
 
-def test_what_rounding_hides_is_not_compared():
+def test_check_compares_nothing_that_rounding_hides():
     """In float32, x + 1000 moves in steps that are larger than x: no width resolves a slope."""
     J = linearized("a = Add(x, mid) y = Sub(a, mid)", "(float[2,3] x) => (float[2,3] y)",
                    x=1e-5 * X.astype(np.float32), weights={"mid": np.float32(1e3)})  # fmt: skip
@@ -351,7 +351,7 @@ def test_what_rounding_hides_is_not_compared():
 
 
 @pytest.mark.parametrize("low", [-3.4028234663852886e38, -1e10])
-def test_what_a_mask_absorbs_is_not_compared(low):
+def test_check_compares_nothing_that_a_mask_absorbs(low):
     """Scores plus the least number are that number, so that f stands still where softmax does not;
     the other sample is judged.
     """

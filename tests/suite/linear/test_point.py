@@ -60,7 +60,7 @@ def test_relinearize_makes_no_operators(J):
     assert_array_equal(T.toarray(), K.toarray().T)
 
 
-def test_what_the_caller_writes_to_later_changes_nothing(J):
+def test_relinearize_copies_the_point(J):
     x, y = np.zeros(3), np.zeros(3)
     K = J.relinearize({"x": x, "y": y})
     x += 5

@@ -79,7 +79,7 @@ def test_an_intermediate_can_be_given_and_cuts_the_model_there(engine):
 
 
 @both
-def test_what_the_caller_gives_is_not_written_to(engine):
+def test_run_does_not_write_to_its_inputs(engine):
     x = X.copy()
     x.flags.writeable = False
     chain().run({"x": x}, engine=engine)

@@ -52,7 +52,7 @@ def test_a_copy_may_be_refreshed():
     assert_array_equal(K.tosparse(out=out).toarray(), K.tosparse().toarray())
 
 
-def test_what_cannot_be_written(J):
+def test_tosparse_rejects_an_out_of_another_pattern(J):
     other = csr_array(np.eye(J.shape[0]))
     dense, single = np.eye(3), J.tosparse().astype(np.float32)
     fixed = J.tosparse()

@@ -82,7 +82,7 @@ def test_a_plan_replaces_the_programs_of_the_dag(plans, monkeypatch):
     assert_allclose([before, J @ v], [expected, expected], rtol=1e-12)
 
 
-def test_what_cannot_be_planned_or_recorded_goes_on_by_the_dag(monkeypatch):
+def test_products_survive_a_failing_plan_or_recording(monkeypatch):
     def failing(*arguments):
         raise MemoryError
 
@@ -244,7 +244,7 @@ class Bypassing(Dense):
 
 
 @pytest.mark.parametrize("kind", [Peeking, Bypassing])
-def test_what_is_not_made_of_calls_is_not_replayed(kind):
+def test_operators_of_others_are_not_replayed(kind):
     edges = [Edge(k, k + 1, kind(RNG.standard_normal((3, 3)))) for k in range(3)]
     J = Adaptive(Dag(((3,),) * 4, edges, (0,), (3,), np.dtype(float)))
     for _ in range(4):

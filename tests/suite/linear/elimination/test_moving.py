@@ -162,7 +162,7 @@ def no_warning():
 
 
 @pytest.mark.parametrize("engines", [1, 2])
-def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
+def test_products_survive_a_failing_engine(monkeypatch, engines):
     def failing(*arguments):
         raise RuntimeError("no kernel")
 
@@ -214,7 +214,7 @@ def test_programs_for_ever_new_numbers_of_columns_have_a_limit():
     assert len(J.structure._shared._programs) == adaptive.CACHED_PROGRAMS
 
 
-def test_what_was_compiled_is_not_compiled_again_at_another_point():
+def test_relinearize_keeps_the_compiled_program():
     m, loss = model("layers"), model("a sum")
     J, G = oj.linearize(m, point(m)), oj.gauss_newton(loss, point(loss), of="y", at="e")
     for C, at in ((J, point(m)), (G, point(loss))):
