@@ -323,14 +323,9 @@ POOLED = """pooled (double[4, 1, 6, 6] x, double[2, 1, 3, 3] W, double[8, 3] V)
   v = Reshape (p, flat)  out = MatMul (v, V) }"""
 
 
-def test_layers_of_a_pooled_network_are_found_once(monkeypatch):
+def test_layers_of_a_pooled_network_are_found_once(inside):
     """What a pool selects differs from point to point, and stays within a sample."""
-    model, made, fixed = parsed(POOLED), [], []
-    layout, within = Gradients._layout, Gradients._selects_within_samples
-    monkeypatch.setattr(Gradients, "_layout", lambda self, found: made.append(
-        self.J.at.derivative is not None) or layout(self, found))  # fmt: skip
-    monkeypatch.setattr(Gradients, "_selects_within_samples", lambda self, found: fixed.append(
-        within(self, found)) or fixed[-1])  # fmt: skip
+    model, (made, fixed) = parsed(POOLED), inside.layers_found()
     options = {"at": "out", "wrt": ["W", "V"], "likelihood": "gaussian"}
     for _ in range(200):  # until there is a template, which other threads may be making
         point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}

@@ -233,9 +233,9 @@ def test_equal_sizes_do_not_make_a_broadcast():
         broadcast((1, 3), (3, 1), float)
 
 
-def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(monkeypatch):
+def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(inside):
     J = Dense(np.arange(6.0).reshape(2, 3))
-    monkeypatch.setattr(Jacobian, "_columns", None)
+    inside.forbid_columns()
     named = type("Named", (Wrapper,), {"_transpose": lambda self: self.operator.T})
     assert_array_equal(named(J).toarray(), J.a)
 

@@ -138,10 +138,8 @@ def test_entries_counted_too_often_fail(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["J", "Jᵀ"])
-def test_a_wrong_compiled_program_is_named(monkeypatch, wrong):
-    right = Compiled._flat_product
-
-    def broken(C, v, columns):
+def test_a_wrong_compiled_program_is_named(wrong, inside):
+    def broken(right, C, v, columns):
         hit = (C.shape[0] < C.shape[1]) == (wrong == "J")
         return one_off(right(C, v, columns)) if hit else right(C, v, columns)
 
@@ -150,7 +148,7 @@ def test_a_wrong_compiled_program_is_named(monkeypatch, wrong):
     )
     C = J.compile("numpy")
     assert C.check()
-    monkeypatch.setattr(Compiled, "_flat_product", broken)
+    inside.change_products(Compiled, broken)
     name = {"J": "J v against J v before elimination",
             "Jᵀ": "Jᵀ u against Jᵀ u before elimination"}[wrong]  # fmt: skip
     assert name in failed(C.check())
@@ -160,10 +158,9 @@ def test_a_wrong_compiled_program_is_named(monkeypatch, wrong):
 @pytest.mark.parametrize(("transposed", "name"), [
     (False, "J V against its columns J v"), (True, "Jᵀ U against its columns Jᵀ u"),
 ])  # fmt: skip
-def test_a_wrong_product_with_many_columns_is_named(monkeypatch, transposed, name):
-    right = Linearization._flat_product
-    monkeypatch.setattr(Linearization, "_flat_product", lambda K, v, columns: right(K, v, columns)
-                        * (1.01 if K.transposed == transposed and columns == (3,) else 1))
+def test_a_wrong_product_with_many_columns_is_named(transposed, name, inside):
+    inside.change_products(Linearization, lambda right, K, v, columns: right(K, v, columns)
+                           * (1.01 if K.transposed == transposed and columns == (3,) else 1))
     assert failed(net().check()) == [name]
 
 

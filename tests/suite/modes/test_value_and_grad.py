@@ -182,14 +182,14 @@ def test_a_turn_backwards_computes_what_the_next_turn_needs():
         np.testing.assert_allclose(slopes[name].sum(), slope, rtol=1e-7)
 
 
-def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
+def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch, inside):
     model = load(RECURRENCE)
     points = [{"x": np.full((2, 3), c), "w": np.eye(3) * c} for c in (0.1, 0.2, 0.3, 0.4)]
     J = oj.linearize(model, points[0], wrt=["x", "w"]).relinearize(points[1])
     v = np.ones(J.shape[1])
     assert J.at.derivative.closed
     for one in (J, J.T):  # without a program, the first products record the loop at their point
-        assert one.structure._shared.prepare(())
+        assert inside.shared(one).prepare(())
     J @ v, J.T @ np.ones(1)
     monkeypatch.setattr(Turns, "run", None)
     for point in points[2:]:
