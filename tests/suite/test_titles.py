@@ -15,8 +15,10 @@ RIDDLE = re.compile(r"test_(what|it|they|this|that|these|those)_")
 FIXTURE = SUITE / "conftest.py"
 """The one file that reads private attributes, in the fixture `inside`."""
 
-PROTOCOLS = {"_apply", "_transpose"}
-"""What every operator writes, and may call of another one: see docs/explanation/architecture.md."""
+PROTOCOLS = {"_apply", "_transpose", "_replace"}
+"""What every operator writes, and may call of another one (docs/explanation/architecture.md), and
+what every named tuple has.
+"""
 
 
 @cache
