@@ -352,9 +352,8 @@ class NodeDefinition(Indices):
             return self.block(stage.direct, name)
         if (stage, name) not in self.made:
             terms = []
-            for symbol, atom in stage.atoms.items():
-                if symbol not in stage.slopes:
-                    continue
+            for symbol in self.paths(stage).get(name, ()):
+                atom = stage.atoms[symbol]
                 inner = (self.block(atom, name) if isinstance(atom, Stage)
                          else self.access(atom, name))  # fmt: skip
                 if inner is not None:
@@ -362,6 +361,16 @@ class NodeDefinition(Indices):
             whole = terms[0] if len(terms) == 1 else Sum(tuple(terms)) if terms else None
             self.made[stage, name] = whole
         return self.made[stage, name]
+
+    def paths(self, stage: Stage) -> dict[str, list[str]]:
+        """Input -> the atoms of a stage that depend on it, and whose slope is not 0."""
+        if (stage, None) not in self.made:
+            found = self.made[stage, None] = dict[str, list[str]]()
+            for symbol in stage.slopes:
+                atom = stage.atoms[symbol]
+                for name in self.paths(atom) if isinstance(atom, Stage) else (atom.name,):
+                    found.setdefault(name, []).append(symbol)
+        return self.made[stage, None]
 
     def access(self, atom: Access, name: str) -> Jacobian | None:
         if atom.name != name:

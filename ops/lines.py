@@ -95,17 +95,14 @@ class IndexedText:
             n.id for access in outer for n in ast.walk(access.slice) if isinstance(n, ast.Name)
         )
         """The names between brackets: indices, and inputs that are indices of others."""
+        self.indices = {name: tuple(label.lstrip("*") for parts in axes for label in parts)
+                        for name, axes in self.patterns.items()}  # fmt: skip
+        """The indices of each tensor where it first occurs, without stars."""
         made = {line.name for line in self.lines}
         self.tensors = tuple(name for name in self.patterns if name not in made)
         used = [label for axes in self.patterns.values() for parts in axes for label in parts]
         self.broadcasts = broadcasts or any(label[:1] in "*." for label in used if label)
         """Whether axes of length 1 are repeated."""
-
-    @property
-    def indices(self) -> dict[str, Labels]:
-        """The indices of each tensor where it first occurs, without stars."""
-        return {name: tuple(label.lstrip("*") for parts in axes for label in parts)
-                for name, axes in self.patterns.items()}  # fmt: skip
 
     def stages(
         self, variables: Labels, absent: Mapping[str, float], repeats: bool = False

@@ -251,8 +251,16 @@ def sum_text(how: tuple[str, int]) -> str:
     'y[*n] = (x0[*n] + x1[*n])/2'
     """
     op_type, n = how
-    total = " + ".join(f"x{k}[*n]" for k in range(n))
+    total = add_up([f"x{k}[*n]" for k in range(n)])
     return f"y[*n] = ({total})/{n}" if op_type == "Mean" else f"y[*n] = {total}"
+
+
+def add_up(terms: list[str]) -> str:
+    """The sum of some terms, in brackets by halves: SymPy flattens each sum anew."""
+    if len(terms) <= 4:
+        return " + ".join(terms)
+    half = len(terms) // 2
+    return f"({add_up(terms[:half])}) + ({add_up(terms[half:])})"
 
 
 for _name in ("Sum", "Mean"):

@@ -124,7 +124,8 @@ class Builder:
     def filled(self, expr: sp.Expr) -> sp.Expr:
         """The expression with numbers in place of absent inputs."""
         if base_of(expr) in self.absent:
-            return sp.sympify(self.absent[base_of(expr)])
+            number = self.absent[base_of(expr)]
+            return sp.Rational(str(number)) if abs(number) < sp.oo else sp.oo * int(sp.sign(number))
         if isinstance(expr, sp.Indexed) or not expr.args:
             return expr
         return expr.func(*map(self.filled, expr.args))
@@ -153,13 +154,15 @@ class Builder:
         if isinstance(expr, Total) and not over and not self.is_logs(expr):
             return self.stage(expr.term, labels, expr)
         term, atoms = stable(self.lifted(expr)), {}
+        used = term.free_symbols
         for symbol, atom in self.known.values():
-            if symbol in term.free_symbols:
+            if symbol in used:
                 atoms[symbol.name] = atom
+        found = addends(term)
         level = None if over else OUTPUT
         slopes, summed, choices = {}, over.over if over else (), set[str]()
         for name in atoms:
-            d = self.slope(term, name, level)
+            d = self.slope(term, name, level, found)
             if over and {*atoms[name].labels}.isdisjoint(summed) and self.cancels(d, atoms, over):
                 d = sp.S.Zero
             if not over:
@@ -173,10 +176,13 @@ class Builder:
         return Stage(labels, summed, atoms, factors, slopes, logs, str(term), means,
                      choices=frozenset(choices))  # fmt: skip
 
-    def slope(self, term: sp.Expr, name: str, level: sp.Symbol | None) -> sp.Expr:
+    def slope(
+        self, term: sp.Expr, name: str, level: sp.Symbol | None,
+        found: Mapping[sp.Symbol, list[sp.Expr]] | None = None,
+    ) -> sp.Expr:  # fmt: skip
         """∂term/∂name: of a product of different names, the others."""
         x = sp.Symbol(name, real=True)
-        (alone, *others) = (t for t in sp.Add.make_args(term) if t.has(x))
+        (alone, *others) = (found or addends(term))[x]
         factors = () if others else sp.Mul.make_args(alone)
         if x in factors and not any(f.has(x) for f in factors if f != x):
             return sp.Mul(*(f for f in factors if f != x))
@@ -281,6 +287,15 @@ class Builder:
         if sp.expand(expr - whole) != 0 or not all(c.is_Integer for c in factors.values()):
             raise InputError(f"the index {expr} is not like 2*i + k + 1")
         return {n: int(c) for n, c in factors.items()}
+
+
+def addends(term: sp.Expr) -> dict[sp.Symbol, list[sp.Expr]]:
+    """The addends of a sum that have a symbol in them."""
+    found = dict[sp.Symbol, list[sp.Expr]]()
+    for part in sp.Add.make_args(term):
+        for symbol in part.free_symbols:
+            found.setdefault(symbol, []).append(part)
+    return found
 
 
 def base_of(expr: sp.Basic) -> str:
