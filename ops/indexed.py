@@ -36,7 +36,7 @@ from ..jacobians import (
 )
 from ..jacobians.errors import InputError
 from ..jacobians.symint import is_symbolic, largest, same
-from .indices import Indices, compose, count_up, from_the_start, letters, row_of
+from .indices import Indices, chain_factors, count_up, from_the_start, letters, row_of
 from .lines import AxisLayout, IndexedText
 from .node import Node
 from .numbers import numbers
@@ -340,9 +340,9 @@ class NodeDefinition(Indices):
             return None
         shape, y = shape_of(self.node.inputs[i]), self.node.output(o)
         if not same(J.in_shape, shape):
-            J = compose(J, Reshape(J.in_shape, shape, self.dtype))
+            J = chain_factors(J, Reshape(J.in_shape, shape, self.dtype))
         out = J.out_shape if y is None else shape_of(y)
-        J = J if same(J.out_shape, out) else compose(Reshape(out, J.out_shape, self.dtype), J)
+        J = J if same(J.out_shape, out) else chain_factors(Reshape(out, J.out_shape, self.dtype), J)
         return J if self.counts is None else Diagonal(self.counts, out, chooses=True) @ J
 
     def block(self, stage: Stage, name: str) -> Jacobian | None:
@@ -357,7 +357,7 @@ class NodeDefinition(Indices):
                 inner = (self.block(atom, name) if isinstance(atom, Stage)
                          else self.access(atom, name))  # fmt: skip
                 if inner is not None:
-                    terms.append(compose(self.slope(stage, symbol), inner))
+                    terms.append(chain_factors(self.slope(stage, symbol), inner))
             whole = terms[0] if len(terms) == 1 else Sum(tuple(terms)) if terms else None
             self.made[stage, name] = whole
         return self.made[stage, name]

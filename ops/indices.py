@@ -74,14 +74,14 @@ class Indices:
                 if met == {*grid} or {*have} == {*out}:
                     d = Diagonal(self.times(found, grid), self.shape(grid), chooses=chooses)
                     link = self.link(have, out)
-                    return compose(d, link) if grid is out else compose(link, d)
+                    return chain_factors(d, link) if grid is out else chain_factors(link, d)
         inner = tuple(n for n in have if n in met or n in out)
         outer = tuple(n for n in out if n in met or n in have)
         if met <= {*inner} == {*outer}:
             d = Diagonal(self.times(found, inner), self.shape(inner))
-            return compose(self.link(inner, out), d, self.link(have, inner))
+            return chain_factors(self.link(inner, out), d, self.link(have, inner))
         middle = self.product(found, inner, outer)
-        return compose(self.link(outer, out), middle, self.link(have, inner))
+        return chain_factors(self.link(outer, out), middle, self.link(have, inner))
 
     def times(self, found: list[Factor], want: Labels) -> Array:
         """The product of factors, with their axes in the order of `want`."""
@@ -93,7 +93,7 @@ class Indices:
         orders = permutations(have[n:]) if len(have) - n <= 3 else [have[n:]]
         for order in ((*have[:n], *tail) for tail in orders):
             if (K := self.kronecker(found, order, out)) is not None:
-                return compose(K, self.link(have, order))
+                return chain_factors(K, self.link(have, order))
         if (fused := self.fused(found, have, out)) is not None:
             return fused
         grid = tuple(dict.fromkeys((*have, *out, *(n for _, labels in found for n in labels))))
@@ -180,7 +180,7 @@ class Indices:
         return J
 
 
-def compose(*factors: Jacobian) -> Jacobian:
+def chain_factors(*factors: Jacobian) -> Jacobian:
     """The product of some operators, of which identities are left out before that."""
     kept = [J for J in factors if type(J) is not Identity]
     return reduce(operator.matmul, kept) if kept else factors[0]
