@@ -217,7 +217,7 @@ def test_the_general_entry_is_the_entry_of_the_matrix(op_type):
         np.testing.assert_allclose(blocks[0, i].toarray(), made, atol=1e-12)
 
 
-def test_what_is_not_derived():
+def test_operators_by_hand_have_no_derivation():
     assert derivation("Det") is None
     assert derivation("Shape") is None
     assert derivation("LSTM") is None
