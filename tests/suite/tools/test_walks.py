@@ -16,8 +16,8 @@ MOST = {
     "`value_and_grad` in a loop": (12, 5), "a further point and `G @ v` of Gauss-Newton": (27, 16),
     "`export` with a loop": (42, 23),
 }  # fmt: skip
-"""The most files and types of a walk. The limits only fall; they rose by the file of `as_model`, and
-for `linearize` by the reading of index notation, from which MatMul's rule is derived.
+"""The most files and types of a walk. The limits only fall; they rose by the file of `as_model`,
+and for `linearize` by the reading of index notation, from which MatMul's rule is derived.
 """
 
 
