@@ -12,7 +12,7 @@ import onnxjac as oj
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 net (float[N, 20] x, int64[N] label) => (float loss)
-<float[20, 64] W0, float[64] b0, float[64, 64] W1, float[64, 10] W2> {
+<float[20, 256] W0, float[256] b0, float[256, 256] W1, float[256, 10] W2> {
   a = MatMul(x, W0)
   c = Add(a, b0)
   h = Tanh(c)
@@ -28,7 +28,7 @@ PRODUCTS = 1000
 
 def digest(*arrays) -> str:
     """A hash of the bytes of some arrays."""
-    made = hashlib.sha64()
+    made = hashlib.sha256()
     for array in arrays:
         made.update(np.ascontiguousarray(array).tobytes())
     return made.hexdigest()[:16]
@@ -36,13 +36,13 @@ def digest(*arrays) -> str:
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    weights = {"W0": (20, 64), "b0": (64,), "W1": (64, 64), "W2": (64, 10)}
+    weights = {"W0": (20, 256), "b0": (256,), "W1": (256, 256), "W2": (256, 10)}
     held = {n: (rng.standard_normal(s) / s[0] ** 0.5).astype("f4") for n, s in weights.items()}
     proto = onnx.parser.parse_model(TEXT)
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(x, n) for n, x in held.items())
     model = oj.load(proto)
-    point = {"x": rng.standard_normal((32, 20)).astype("f4"), "label": rng.integers(0, 10, 32)}
+    point = {"x": rng.standard_normal((64, 20)).astype("f4"), "label": rng.integers(0, 10, 64)}
 
     J = oj.linearize(model, point, of="logits", wrt=["W0", "b0"])
     v, u = (rng.standard_normal(n).astype("f4") for n in J.shape[::-1])
