@@ -139,7 +139,8 @@ def ports_of(op_type: str, domain: str) -> list[Tag]:
         width = max((len(c.inputs if side else c.results) for c in cases), default=0)
         for k in range(width):
             held = [c for c in cases if not side or (len(c.inputs) > k and c.inputs[k] is not None)]
-            floats = not side or any(c.inputs[k].dtype.kind == "f" for c in held)
+            kinds = (getattr(c.inputs[k], "dtype", np.dtype(bool)).kind for c in held if side)
+            floats = not side or "f" in kinds
             met = any(slot[side] == k for slot in slots)
             why = f"{len(held)} cases" if floats else "it holds no floating numbers"
             named = dict(enumerate(names[kind])).get(k) or f"{kind} {k}"

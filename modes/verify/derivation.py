@@ -15,7 +15,7 @@ from ...jacobians.text import clipped
 from ...ops import Node, Step, find
 from ...ops.derive import Indexed
 from ...ops.formulas import derive, parse
-from ...ops.registry import Declaration
+from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.reductions import SUMS
 from ...ops.symbols import Tensor
@@ -23,6 +23,7 @@ from ..linearize import linearize
 from .case import Case, ModelCase
 from .check import CaseCheck
 from .definition import exprs_of, run_symbolically
+from .flow_cases import BODIES
 from .page import WIDTH, Block, Part, folded
 from .steps import Names, entry, entry_text, formula, labels, plain, squeezed
 
@@ -34,7 +35,11 @@ STEPS_SHOWN, OWN_SHOWN = 12, 4
 
 LEGEND = (
     "Indices i, j, k … are of y, primed ones of x; an axis of length 1 has none. δ_ii′ is 1 for "
-    "i = i′ and else 0; [c] is 1 where c holds and else 0."
+    "i = i′ and else 0; [c] is 1 where c holds and else 0; an entry outside its tensor is 0."
+)
+OWN = (
+    " T are places, in row-major order where one index stands for several, and D numbers, as the "
+    "rule computes them at this case."
 )
 
 
@@ -48,7 +53,9 @@ def derivation(op_type: str, domain: str, cases: Sequence[Case], full: bool) -> 
     said = declaration_text(declared)
     if said:
         yield f"As declared: {said}"
-    case = plainest(cases)
+    if model := BODIES.get(full_name(op_type, domain)):
+        yield Block(tuple(line.strip() for line in model.splitlines()))
+    case, least = plainest(cases), smallest(cases)
     composed = isinstance(case, ModelCase) or declared is None or declared.is_composed
     if text := derived_from(op_type, domain):
         yield Block((text if text.startswith("y") else f"y = {text}",))
@@ -58,12 +65,13 @@ def derivation(op_type: str, domain: str, cases: Sequence[Case], full: bool) -> 
         blocks = ()
     if blocks:
         yield Block(tuple(line for block in blocks for line in folded(block)))
-        yield f"At `{case}`, read from the operators that the rule returns. {LEGEND}"
+        own = OWN if any(line.startswith("  with") for line in blocks) else ""
+        yield f"At `{case}`, read from the operators that the rule returns. {LEGEND}{own}"
         return
-    yield Block(tuple(definition_lines(smallest(cases), full)))
+    yield Block(tuple(definition_lines(least, full)))
     yield (
-        f"No single formula: J is the chain of these steps at `{smallest(cases)}`, each with its own "
-        "proof; beside a step, ∂result/∂operand as operators that are applied and never formed."
+        f"No single formula: J is the chain of these steps at `{least}`, each with its own proof; "
+        "beside a step, ∂result/∂operand as operators that are applied and never formed."
     )
 
 
@@ -115,8 +123,8 @@ def plainest(cases: Sequence[Case]) -> Case:
     def key(case: Case) -> tuple[Any, ...]:
         held = [case.point[name] for name in case.floating(case.wrt)]
         size = sum(x.size for x in held)
-        return size > SMALL, len(case.attrs) > 1, -max(
-            (sum(n > 1 for n in x.shape) for x in held), default=0), size  # fmt: skip
+        axes = sum(n > 1 for x in held for n in x.shape)
+        return size > SMALL, len(case.attrs) > 1, -axes, size
 
     return min(cases, key=key)
 
@@ -138,8 +146,11 @@ def in_indices(case: Case, full: bool, with_equation: bool) -> Iterator[str]:
         return
     equations = {}
     for o in check.of if with_equation else ():
+        first = exprs_of(check.definition.outputs[o], check.op).ravel()[:1]
         if said := equation(check, o, blocks, names):
             equations[o] = f"{left(o, outputs[o].shape)[1:]} = {said}"
+        elif len(first) and len(said := plain(first[0])) < WIDTH:
+            equations[o] = f"{outputs[o].exprs.ravel()[0]} = {said}, and so on"
     yield from equations.values()
     yield from (f"∂{line}" for line in lines)
     own = [f"{name} = {clipped(str(array.tolist()), 10 * WIDTH if full else WIDTH - 10)}"
@@ -181,8 +192,8 @@ def equation(check: CaseCheck, o: str, blocks: Any, names: Names) -> str:
         if J is None:
             continue
         made = exprs_of(J._apply(check.op, check.symbols[i]), check.op)
-        if made.shape == y.shape and all(sp.expand(a - b) == 0
-                                         for a, b in zip(made.ravel(), y.ravel(), strict=True)):  # fmt: skip
+        pairs = zip(made.ravel(), y.ravel(), strict=True) if made.shape == y.shape else [(1, 0)]
+        if all(sp.expand(a - b) == 0 for a, b in pairs):
             return formula(J, names, i)
     found = names.generalised(y, labels(y.shape))
     return "" if found is None else plain(found)

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import onnx.parser
 
+from ...ops.node import TRAINING
 from ...ops.registry import full_name
 from ..training.lowering import lower_gradients
-from ...ops.node import TRAINING
 from .case import ModelCase, signed
 from .definition import model_case
 

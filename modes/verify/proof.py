@@ -24,7 +24,7 @@ from ...ops.registry import Declaration, full_name
 from ...ops.rules.quantization import DOMAIN
 from ..linear.check import NOT_COMPARED, RIGHT, WRONG
 from ..model.markup import card
-from .case import Case
+from .case import Case, ModelCase
 from .cases import CASES
 from .check import AGREES, EXACT, OUTCOMES, REFUTED, UNPROVED, CaseCheck, Verdict
 from .coverage import AGREES as TAGGED_ALIKE
@@ -33,16 +33,7 @@ from .definition import Shapes, function_case, model_case, own_case, symbolic_ma
 from .derivation import derivation, derived_from, opaque
 from .flow_cases import flow_cases
 from .integers import SMALL, Example, examples_of
-from .page import (
-    WIDTH,
-    Block,
-    Part,
-    Section,
-    aligned,
-    array_text,
-    folded,
-    number_text,
-)
+from .page import WIDTH, Block, Part, Section, aligned, array_text, folded, number_text
 from .scripts import Script, script_of, why_no_script
 from .steps import plain
 
@@ -113,8 +104,10 @@ class Proof:
     def sections(self, full: bool = False) -> tuple[Section, ...]:
         """The page in parts, the same in every form; `full` leaves nothing out."""
         made = [headline(self), differentiability(self)]
+        if self.stated and self.outcome == "zero":
+            made += [Section(EQUATION, (ZERO,))]
         if not self.stated:
-            made += [from_equation(self, full), in_integers(self, full), by_torch(self),
+            made += [from_equation(self, full), in_integers(self), by_torch(self),
                      verdicts(self, full), domain_of(self, full)]  # fmt: skip
         return tuple(section for section in made if section.parts)
 
@@ -157,8 +150,8 @@ def proof_of(
         return Proof(case.op_type, "", (case,))
     home, _, op_type = what.rpartition("::")
     domain = "" if (domain := home or domain) == "ai.onnx" else domain
-    declared, cases = find(op_type, domain), CASES.get((op_type, domain))
-    cases = cases or flow_cases(op_type, domain)
+    declared = find(op_type, domain)
+    cases: Sequence[Case] | None = CASES.get((op_type, domain)) or flow_cases(op_type, domain)
     if sentence := zero_statement(declared):
         return Proof(op_type, domain, (), sentence)
     if declared and (cases is None or shapes):
@@ -229,8 +222,8 @@ def why_unproved(declared: Declaration | None) -> str:
     if declared and declared.refused:
         return f"It is not differentiated: {declared.refused}."
     if declared and declared.domain:
-        return ("Nothing is compared: it is composed of other operators or shares the rule of ONNX's "
-                "operator of the same name, and tests alone compare its values.")  # fmt: skip
+        return ("Nothing is compared: it is composed of other operators, or shares the rule of "
+                "ONNX's operator of its name, and tests alone compare its values.")  # fmt: skip
     return "Nothing is compared: no floating number passes it."
 
 
@@ -252,6 +245,11 @@ def zero_statement(declared: Declaration | None) -> Stated | None:
 # -- sections --------------------------------------------------------------------------------------
 
 EQUATION, INTEGERS, VERDICTS = "From the equation to J", "In integers", "Verdicts"
+
+ZERO = (
+    "∂y_i/∂x_i′ = 0 for all i and i′, wherever the derivative exists: J v = 0 and Jᵀ u = 0 at "
+    "every point, so that an example in integers and a script for PyTorch would show zeros alone."
+)
 
 UNFOLDED = frozenset({EQUATION, INTEGERS})
 """Sections that a notebook shows unfolded."""
@@ -296,17 +294,17 @@ def differentiability(proof: Proof) -> Section:
         return Section("", ())
     xs, y = ([row.port for row in rows if row.kind == kind and row.verdict != NOT]
              for kind in ("input", "output"))  # fmt: skip
+    schema = schemas().get((proof.op_type, proof.domain))
+    graphs = schema and any(str(a.type).endswith("GRAPH") for a in schema.attributes.values())
+    xs += ["what its graphs use from outside"] if graphs else []
     said = (f"In `Gradient`, `xs` may name {joined_names(xs)}, and `y` {joined_names(y)}."
             f"{tags_said(rows, proof.domain)}")  # fmt: skip
-    cells = tuple((row.port, row.kind, row.onnx, place_text(row), row.evidence) for row in rows)
+    cells = tuple((row.port, row.kind, row.onnx, row.verdict + " ≠" * (row.agreement == DISAGREES),
+                   row.evidence) for row in rows)  # fmt: skip
     head = ("tensor", "role", "ONNX's tag", "here", "shown by")
-    return Section("Differentiability", (said, Table("", head, cells)))
-
-
-def place_text(row: Tag) -> str:
-    """The verdict, and where it holds."""
-    mark = " ≠" if row.agreement == DISAGREES else ""
-    return f"{row.verdict}{f' ({row.where})' if row.where else ''}{mark}"
+    places = dict.fromkeys(row.where.capitalize() for row in rows if row.where)
+    where = (f"{'; '.join(places)}.",) if places else ()
+    return Section("Differentiability", (said, Table("", head, cells), *where))
 
 
 def tags_said(rows: Sequence[Tag], domain: str) -> str:
@@ -329,13 +327,14 @@ def from_equation(proof: Proof, full: bool) -> Section:
     return Section(EQUATION, tuple(derivation(proof.op_type, proof.domain, proof.cases, full)))
 
 
-def in_integers(proof: Proof, full: bool) -> Section:
+def in_integers(proof: Proof) -> Section:
     """A case of a few entries: inputs, outputs, J, J v and Jᵀ u."""
     if not proof.examples:
         return Section(INTEGERS, (f"No example: {NO_INTEGERS}.",))
     first, *rest = proof.examples
-    parts: list[Part] = [f"`{clipped(str(first.case), WIDTH)}`. {ORIENTATION}",
-                         Block(tuple(example_lines(first, full)))]  # fmt: skip
+    named = formal_names(proof, first)
+    parts: list[Part] = [f"`{clipped(str(first.case), WIDTH)}`. {named}{ORIENTATION}",
+                         Block(tuple(example_lines(first)))]  # fmt: skip
     for other in rest:
         lines = (line for text in short_lines(other) for line in folded(text))
         parts += [f"Again, `{clipped(str(other.case), WIDTH)}`:", Block(tuple(lines))]
@@ -344,18 +343,32 @@ def in_integers(proof: Proof, full: bool) -> Section:
     return Section(INTEGERS, tuple(parts))
 
 
+def formal_names(proof: Proof, example: Example) -> str:
+    """Which tensor of the schema each letter is."""
+    if isinstance(example.case, ModelCase):
+        return ""
+    rows = {(row.kind, row.index): row.port for row in ports_of(proof.op_type, proof.domain)}
+    sides = (("input", example.case.names), ("output", example.case.results))
+    pairs = [(name, rows.get((kind, k), name)) for kind, names in sides
+             for k, name in enumerate(names) if name in (*example.point, *example.of)]  # fmt: skip
+    said = ", ".join(f"{name} is {port}" for name, port in pairs if port.lower() != name)
+    return f"Here {said}. " if said else ""
+
+
 NO_INTEGERS = (
     "no integers were found at which its cases of 2 to 6 entries are smooth and J is not zero"
 )
 
 
-def example_lines(example: Example, full: bool) -> Iterator[str]:
+def example_lines(example: Example) -> Iterator[str]:
     """The whole example."""
     yield from (line for text in point_lines(example) for line in folded(text))
+    named = [", ".join(names) for names in (example.of, example.wrt)]
+    y, x = (f"({name})" if "," in name else name for name in named)
+    yield f"J = ∂{y}/∂{x} ="
     if symbols := symbol_lines(example):
-        yield "J ="
         yield from symbols
-    yield "J =" if not symbols else "  ="
+        yield "  ="
     yield from aligned([[number_text(x) for x in row] for row in example.matrix])
     yield from (line for text in product_lines(example) for line in folded(text))
 
@@ -367,16 +380,14 @@ def short_lines(example: Example) -> Iterator[str]:
 
 
 def point_lines(example: Example) -> Iterator[str]:
-    """Inputs, outputs, and the order of rows and columns."""
+    """Inputs and outputs."""
     yield ", ".join(f"{name} = {array_text(x)}" for name, x in example.point.items())
     yield ", ".join(f"{name} = {array_text(example.outputs[name])}" for name in example.of)
-    if len(example.wrt) > 1 or len(example.of) > 1 or len(example.wrt) < len(example.point):
-        yield f"J = ∂({', '.join(example.of)})/∂({', '.join(example.wrt)})"
 
 
 def product_lines(example: Example) -> Iterator[str]:
-    yield f"v = {array_text(example.v)}, J v = {array_text(example.forward)}"
-    yield f"u = {array_text(example.u)}, Jᵀ u = {array_text(example.reverse)}"
+    yield f"for the tangent v = {array_text(example.v)}: J v = {array_text(example.forward)}"
+    yield f"for the cotangent u = {array_text(example.u)}: Jᵀ u = {array_text(example.reverse)}"
 
 
 def symbol_lines(example: Example) -> tuple[str, ...]:
@@ -385,11 +396,12 @@ def symbol_lines(example: Example) -> tuple[str, ...]:
                    wrt=tuple(map(example.case.names.index, example.wrt)))  # fmt: skip
     try:
         check, outputs, blocks = opaque(case)
-        if any(J is None for J in blocks.values()):
+        held = {pair: J for pair, J in blocks.items() if J is not None}
+        if len(held) < len(blocks):
             return ()
         rows: list[list[str]] = []
         for o in check.of:
-            made = [symbolic_matrix(blocks[o, i], check.op) if (o, i) in blocks
+            made = [symbolic_matrix(held[o, i], check.op) if (o, i) in held
                     else sp.zeros(outputs[o].entries.size, check.symbols[i].entries.size)
                     for i in check.wrt]  # fmt: skip
             rows += [[plain(x) for x in row] for row in sp.Matrix.hstack(*made).tolist()]
@@ -458,8 +470,8 @@ def domain_of(proof: Proof, full: bool) -> Section:
         shown = met if full else met[:CONDITIONS_SHOWN]
         said = ", ".join(plain(c) for c in shown)
         more = f" and {len(met) - len(shown)} more" if len(met) > len(shown) else ""
-        parts = ["The identities hold in the open sets where these conditions hold, which the cases "
-                 f"chose: {clipped(said, 3 * WIDTH)}{more}."]  # fmt: skip
+        parts = ["The identities hold in the open sets where these conditions hold, which the "
+                 f"cases chose: {clipped(said, 3 * WIDTH)}{more}."]  # fmt: skip
     if proof.kinks:
         parts += ["At the kinks it is declared, not proved:", Block(proof.kinks)]
     return Section("Domain", tuple(parts))

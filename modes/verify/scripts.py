@@ -34,31 +34,34 @@ import torch.nn.functional as F
 file = io.BytesIO()
 torch.onnx.export({model}, ({names},), file, input_names=[{quoted}], {how})
 exported = onnx.load_from_string(file.getvalue())
+{nodes}
+J = onnxjac.linearize(exported, {{{point}}}, wrt=[{quoted}]).toarray()
+by_torch = torch.autograd.functional.jacobian({function}, ({names},))
+by_torch = torch.cat([block.reshape(len(J), -1) for block in by_torch], 1)
+print("greatest difference:", (by_torch - torch.from_numpy(J)).abs().max().item())
+"""
 
+NODES = """\
+print("nodes:", *(n.domain + "::" * bool(n.domain) + n.op_type for n in exported.graph.node))"""
+
+NESTED = """\
 def nodes(graph):
     for node in graph.node:
-        yield f"{{node.domain}}::{{node.op_type}}" if node.domain else node.op_type
+        yield node.op_type
         for held in node.attribute:
             yield from nodes(held.g)
 
-print("nodes:", *nodes(exported.graph))
-by_torch = torch.autograd.functional.jacobian({function}, ({names},))
-point = {{{point}}}
-worst = 0.0
-for name, found in zip(point, by_torch):
-    J = onnxjac.linearize(exported, point, of=exported.graph.output[0].name, wrt=name)
-    ours = torch.from_numpy(J.toarray())
-    worst = max(worst, (found.reshape(ours.shape) - ours).abs().max().item())
-print("greatest difference:", worst)
-"""
+print("nodes:", *nodes(exported.graph))"""
 
-PLAIN = """\
+FUNCTION = """\
 def f({names}):
     return {expression}
+"""
 
+MODULE = """\
 class Model(torch.nn.Module):
     def forward(self, {names}):
-        return {body}"""
+        return {expression}"""
 
 MAPPED = """
 class Operator(torch.autograd.Function):
@@ -68,8 +71,16 @@ class Operator(torch.autograd.Function):
 
     @staticmethod
     def symbolic(g, {names}):
-        return {node}
+{none}        return {node}
 """
+
+LEFT_OUT = """\
+        none = g.op("prim::Constant")
+        none.setType(torch._C.OptionalType.ofTensor())
+"""
+
+NEWEST = 20
+"""The newest opset of that exporter; a newer operator is mapped, and its opset then named."""
 
 OLD = "opset_version={opset}, dynamo=False"
 """The exporter that keeps operators, loops, branches and sequences as they are written."""
@@ -107,7 +118,19 @@ class Script:
         return tuple(n for s in lines if s.startswith("nodes:") for n in s.split()[1:])
 
 
-WRITTEN: frozenset[str] = frozenset()
+NONE = "none"
+"""An input that is left out."""
+
+AS_THEMSELVES = """
+Abs Acos Add AffineGrid Asin Atan AveragePool BatchNormalization Cast Celu Clip Col2Im Concat
+Conv ConvTranspose Cos CumSum DepthToSpace Det Div Einsum Elu Erf Exp Expand Flatten GRU Gather
+GatherElements Gelu GridSample HardSwish Identity InstanceNormalization LSTM LayerNormalization
+LeakyRelu Log LogSoftmax MatMul Max MaxPool Min Mod Mul Neg NegativeLogLikelihoodLoss Pad Pow
+RNN Reciprocal ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Resize
+ScatterElements Selu Sigmoid Sin Slice Softmax SoftmaxCrossEntropyLoss Softplus Split Sqrt
+Squeeze Sub Tan Tanh Tile TopK Transpose Trilu Unsqueeze Where
+"""
+WRITTEN = frozenset(AS_THEMSELVES.split())
 """Operators that the exporter writes as themselves; the others are mapped by `symbolic`."""
 
 
@@ -121,6 +144,7 @@ def script_of(op_type: str, domain: str = "") -> Script | None:
 
 
 WITHOUT = {
+    "torchvision has it, PyTorch alone does not": "DeformConv MaxRoiPool",
     "its result is rounded, and PyTorch has no operator for that":
         "com.microsoft::DynamicQuantizeMatMul DynamicQuantizeLinear",
     "PyTorch has the operator between dequantised operands only":
@@ -147,34 +171,39 @@ def write_script(text: str, case: Case, *, mapped: bool = False) -> Script:
     wrt = case.floating(case.wrt)
     names = ", ".join(wrt)
     expression = text.format(*case.names, all=", ".join(case.names))
-    module = PLAIN.format(names=names, expression=expression,
-                          body=f"Operator.apply({names})" if mapped else f"f({names})")  # fmt: skip
+    module = MODULE.format(names=names, expression=expression)
     if mapped:
-        node = MAPPED.format(names=names, node=node_expression(case, wrt))
-        head, cut, tail = module.partition("\n\nclass Model")
-        module = head + "\n" + node + "\n" + cut.lstrip("\n") + tail
-    opset = min(20, case.version) if not case.domain else 20
-    how = OLD.format(opset=max(opset, 18))
+        parts = (FUNCTION.format(names=names, expression=expression),
+                 MAPPED.format(names=names, none=LEFT_OUT * any(x is None for x in case.inputs),
+                               node=node_expression(case, wrt)),
+                 MODULE.format(names=names, expression=f"Operator.apply({names})"))  # fmt: skip
+        module = "\n".join(part.strip("\n") + "\n" for part in parts).rstrip()
+    how = OLD.format(opset=NEWEST if case.domain else min(NEWEST, case.version))
     if case.domain:
         how += f', custom_opsets={{"{case.domain}": {case.version}}}'
-    return filled({n: case.point[n] for n in case.point}, wrt, module, "Model()", "Model()" if not
-                  mapped else "f", how)  # fmt: skip
+    since = case.schema.since_version if case.schema and not case.domain else 0
+    newer = (f"exported.opset_import[0].version = {since}  # the exporter knows {NEWEST} at most\n"
+             if since > NEWEST and mapped else "")  # fmt: skip
+    function = "f" if mapped else "Model()"
+    return filled(case.point, wrt, module, "Model()", function, how, newer + NODES)
 
 
 def module_script(text: str, case: Case, how: str) -> Script:
     """The script of a module that is written out, with loops, branches or lists."""
     wrt = case.floating(case.wrt)
     model = "torch.jit.script(Model())" if "dynamo=False" in how else "Model()"
-    return filled({n: case.point[n] for n in wrt}, wrt, text, model, "Model()", how)
+    point = {n: case.point[n] for n in wrt}
+    return filled(point, wrt, text, model, "Model()", how, NESTED)
 
 
 def filled(
-    inputs: Any, wrt: tuple[str, ...], module: str, model: str, function: str, how: str
-) -> Script:
+    inputs: Any, wrt: tuple[str, ...], module: str, model: str, function: str, how: str, nodes: str
+) -> Script:  # fmt: skip
     """The template with its parts."""
     names = ", ".join(wrt)
     return Script(TEMPLATE.format(
         inputs="\n".join(f"{name} = {tensor_expression(x)}" for name, x in inputs.items()),
+        nodes=nodes,
         module=module, model=model, names=names, function=function, how=how,
         quoted=", ".join(f'"{n}"' for n in wrt),
         point=", ".join(f'"{n}": {n}.numpy()' for n in wrt),
@@ -183,7 +212,10 @@ def filled(
 
 def node_expression(case: Case, wrt: tuple[str, ...]) -> str:
     """The node of a case as a call of the exporter's graph."""
-    given = [n if n in wrt else f'g.op("Constant", value_t={n})' for n in case.point]
+    given = [NONE if x is None else n if n in wrt else f'g.op("Constant", value_t={n})'
+             for n, x in zip(case.names, case.inputs, strict=True)]  # fmt: skip
+    while given[-1] == NONE:
+        given.pop()
     said = [f'"{full_name(case.op_type, case.domain)}"', *given]
     for name, value in case.attrs.items():
         one = value[0] if isinstance(value, list | tuple) and value else value

@@ -263,7 +263,8 @@ def _(J: Take, at: Term, names: Names) -> Iterator[Term]:
 def _(J: Scatter, at: Term, names: Names) -> Iterator[Term]:
     axis, shape = len(J.out_shape) + J.axis, np.shape(J.index)
     new = [(names.summed(), n) for n in shape]
-    index = sp.Function(names.named(np.asarray(J.index)))(*squeezed([s for s, _ in new], shape))
+    own = squeezed(tuple(s for s, _ in new), shape)
+    index = sp.Function(names.named(np.asarray(J.index)))(*own)
     where = sp.Eq(index, at.place[axis], evaluate=False)
     place = (*at.place[:axis], *(s for s, _ in new), *at.place[axis + 1 :])
     yield Term(at.factor, place, (*at.sums, *new), (*at.where, where))
@@ -382,14 +383,19 @@ def labels(shape: Any, prime: str = "") -> tuple[sp.Expr, ...]:
 
 def formula(J: Jacobian, names: Names, x: str) -> str:
     """y_i = Σ c x_p: what J maps x to, at one entry."""
+    names.fresh = count()
     made = map(settled, terms(J, start(J), names))
-    return join_terms(term_text(t, entry_text(x, squeezed(t.place, J.in_shape)), ()) for t in made)
+    return join_terms(term_text(t, entry_text(x, squeezed(t.place, J.in_shape))) for t in made)
 
 
 def entry(J: Jacobian, names: Names) -> str:
     """∂y_i/∂x_i′: the entry of J."""
-    columns = labels(J.in_shape, "′")
-    found = []
+    return join_terms(term_text(t, "") for t in entry_terms(J, names))
+
+
+def entry_terms(J: Jacobian, names: Names) -> list[Term]:
+    """The terms of ∂y_i/∂x_i′, with the conditions under which they count."""
+    columns, found, names.fresh = labels(J.in_shape, "′"), [], count()
     for t in terms(J, start(J), names):
         deltas = []
         for k, (column, n) in enumerate(zip(columns, J.in_shape, strict=True)):
@@ -401,9 +407,8 @@ def entry(J: Jacobian, names: Names) -> str:
             else:
                 deltas.append((k, column))
         equal = (sp.Eq(t.place[k], column, evaluate=False) for k, column in deltas)
-        t = settled(replace(t, where=(*joined_digits(list(equal)), *t.where)))
-        found.append(term_text(t, "", ()))
-    return join_terms(found)
+        found.append(settled(replace(t, where=(*joined_digits(list(equal)), *t.where))))
+    return found
 
 
 def joined_digits(equal: list[Any]) -> list[Any]:
@@ -501,9 +506,9 @@ def entry_text(name: str, place: tuple[Any, ...]) -> str:
     return f"{name}_{''.join(said)}" if simple and "_" not in name else f"{name}[{', '.join(said)}]"
 
 
-def term_text(t: Term, x: str, deltas: tuple[Any, ...]) -> str:
+def term_text(t: Term, x: str) -> str:
     """Σ factor x [where]."""
-    parts = [delta_text(w) for w in (*deltas, *t.where)]
+    parts = [delta_text(w) for w in t.where]
     factor = sp.powsimp(t.factor)
     negative = factor.could_extract_minus_sign()
     if negative:
