@@ -24,10 +24,18 @@ from .case import Case, ModelCase
 from .check import CaseCheck
 from .definition import exprs_of, run_symbolically
 from .flow_cases import BODIES
-from .page import WIDTH, Block, Part, folded
-from .steps import Names, entry, entry_text, formula, labels, plain, squeezed
+from .page import WIDTH, Lines, Part, wrapped_lines
+from .steps import (
+    Names,
+    entry_text,
+    index_labels,
+    plain_text,
+    without_units,
+    write_entry,
+    write_product,
+)
 
-SMALL = 40
+INDEX_ENTRIES = 40
 """A case for index notation has up to this many entries in its inputs."""
 
 STEPS_SHOWN, OWN_SHOWN = 12, 4
@@ -48,27 +56,27 @@ def derivation(op_type: str, domain: str, cases: Sequence[Case], full: bool) -> 
     declared = find(op_type, domain)
     rule = declared.rule if declared else None
     if isinstance(rule, Elementwise):
-        yield Block(tuple(pointwise(op_type, domain, rule)))
+        yield Lines(tuple(pointwise_lines(op_type, domain, rule)))
         return
     said = declaration_text(declared)
     if said:
         yield f"As declared: {said}"
     if model := BODIES.get(full_name(op_type, domain)):
-        yield Block(tuple(line.strip() for line in model.splitlines()))
-    case, least = plainest(cases), smallest(cases)
+        yield Lines(tuple(line.strip() for line in model.splitlines()))
+    case, least = plainest(cases), least_case(cases)
     composed = isinstance(case, ModelCase) or declared is None or declared.is_composed
     if text := derived_from(op_type, domain):
-        yield Block((text if text.startswith("y") else f"y = {text}",))
+        yield Lines((text if text.startswith("y") else f"y = {text}",))
     try:
         blocks = () if composed else tuple(in_indices(case, full, not text))
     except (OnnxJacError, NotImplementedError):
         blocks = ()
     if blocks:
-        yield Block(tuple(line for block in blocks for line in folded(block)))
+        yield Lines(tuple(line for block in blocks for line in wrapped_lines(block)))
         own = OWN if any(line.startswith("  with") for line in blocks) else ""
         yield f"At `{case}`, read from the operators that the rule returns. {LEGEND}{own}"
         return
-    yield Block(tuple(definition_lines(least, full)))
+    yield Lines(tuple(definition_lines(least, full)))
     yield (
         f"No single formula: J is the chain of these steps at `{least}`, each with its own proof; "
         "beside a step, ∂result/∂operand as operators that are applied and never formed."
@@ -93,7 +101,7 @@ def declaration_text(declared: Declaration | None) -> str:
     return " ".join(inspect.cleandoc(made.__doc__ or "").partition("\n\n")[0].split())
 
 
-def pointwise(op_type: str, domain: str, rule: Elementwise) -> Iterator[str]:
+def pointwise_lines(op_type: str, domain: str, rule: Elementwise) -> Iterator[str]:
     """y_i = f(x_i, …) and ∂y_i/∂x_i′ = δ_ii′ f′, with ONNX's broadcasting."""
     node = Node(Step(op_type, domain, 21, "", tuple(rule.variables), ("y",)), (), ())
     function = parse(rule.formula(node))
@@ -101,13 +109,13 @@ def pointwise(op_type: str, domain: str, rule: Elementwise) -> Iterator[str]:
         sp.Symbol("Y"): sp.Symbol("y_i")
     }
     free = {s: at[sp.Symbol(s.name)] for s in function.free_symbols if sp.Symbol(s.name) in at}
-    yield from folded(f"y_i = {plain(function.subs(free))}")
+    yield from wrapped_lines(f"y_i = {plain_text(function.subs(free))}")
     for x in rule.variables:
         slope = derive(function, x, shortest=True)
         free = {s: at[sp.Symbol(s.name)] for s in slope.free_symbols if sp.Symbol(s.name) in at}
-        said = plain(slope.subs(free))
+        said = plain_text(slope.subs(free))
         said = f"({said})" if slope.is_Add else said
-        yield from folded(f"∂y_i/∂{x}_i′ = δ_ii′ {said}")
+        yield from wrapped_lines(f"∂y_i/∂{x}_i′ = δ_ii′ {said}")
     held = {k: v for k, v in rule.values(node).items() if v is not None}
     used = {k: v for k, v in held.items() if sp.Symbol(k) in {sp.Symbol(s.name) for s in
             function.free_symbols}}  # fmt: skip
@@ -124,12 +132,12 @@ def plainest(cases: Sequence[Case]) -> Case:
         held = [case.point[name] for name in case.floating(case.wrt)]
         size = sum(x.size for x in held)
         axes = sum(n > 1 for x in held for n in x.shape)
-        return size > SMALL, len(case.attrs) > 1, -axes, size
+        return size > INDEX_ENTRIES, len(case.attrs) > 1, -axes, size
 
     return min(cases, key=key)
 
 
-def smallest(cases: Sequence[Case]) -> Case:
+def least_case(cases: Sequence[Case]) -> Case:
     """The case with the fewest entries."""
     return min(cases, key=lambda c: sum(c.point[n].size for n in c.floating(c.wrt)))
 
@@ -140,7 +148,7 @@ def in_indices(case: Case, full: bool, with_equation: bool) -> Iterator[str]:
     if any(J is None for J in blocks.values()):
         return
     names = Names({**check.symbols, **outputs})
-    lines = [f"{left(o, J.out_shape)[1:]}/{left(i, J.in_shape, '′')} = {entry(J, names)}"
+    lines = [f"{left(o, J.out_shape)[1:]}/{left(i, J.in_shape, '′')} = {write_entry(J, names)}"
              for (o, i), J in blocks.items() if J is not None]  # fmt: skip
     if not lines:
         return
@@ -149,7 +157,7 @@ def in_indices(case: Case, full: bool, with_equation: bool) -> Iterator[str]:
         first = exprs_of(check.definition.outputs[o], check.op).ravel()[:1]
         if said := equation(check, o, blocks, names):
             equations[o] = f"{left(o, outputs[o].shape)[1:]} = {said}"
-        elif len(first) and len(said := plain(first[0])) < WIDTH:
+        elif len(first) and len(said := plain_text(first[0])) < WIDTH:
             equations[o] = f"{outputs[o].exprs.ravel()[0]} = {said}, and so on"
     yield from equations.values()
     yield from (f"∂{line}" for line in lines)
@@ -163,7 +171,7 @@ def in_indices(case: Case, full: bool, with_equation: bool) -> Iterator[str]:
 
 def left(name: str, shape: Any, prime: str = "") -> str:
     """∂name_ij."""
-    return f"∂{entry_text(name, squeezed(labels(shape, prime), shape))}"
+    return f"∂{entry_text(name, without_units(index_labels(shape, prime), shape))}"
 
 
 def opaque(case: Case) -> tuple[CaseCheck, dict[str, Tensor], dict[Any, Jacobian | None]]:
@@ -194,9 +202,9 @@ def equation(check: CaseCheck, o: str, blocks: Any, names: Names) -> str:
         made = exprs_of(J._apply(check.op, check.symbols[i]), check.op)
         pairs = zip(made.ravel(), y.ravel(), strict=True) if made.shape == y.shape else [(1, 0)]
         if all(sp.expand(a - b) == 0 for a, b in pairs):
-            return formula(J, names, i)
-    found = names.generalised(y, labels(y.shape))
-    return "" if found is None else plain(found)
+            return write_product(J, names, i)
+    found = names.generalised(y, index_labels(y.shape))
+    return "" if found is None else plain_text(found)
 
 
 def definition_lines(case: Case, full: bool) -> Iterator[str]:

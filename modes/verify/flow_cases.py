@@ -86,13 +86,13 @@ def flow_cases(op_type: str, domain: str = "") -> tuple[ModelCase, ...] | None:
     if domain == TRAINING:
         proto = lower_gradients(proto)
     held = {value.name for value in proto.graph.input}
-    floats = {v.name: np.abs(signed(*shape_of(v), seed=k)) for k, v in enumerate(proto.graph.input)
+    floats = {v.name: np.abs(signed(*graph_input_shape(v), seed=k)) for k, v in enumerate(proto.graph.input)
               if v.name not in POINT}  # fmt: skip
     point = {name: x for name, x in {**floats, **POINT}.items() if name in held}
     return (model_case(proto, point),)
 
 
-def shape_of(value: onnx.ValueInfoProto) -> tuple[int, ...]:
+def graph_input_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """The shape of a graph input."""
     return tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
 

@@ -117,7 +117,7 @@ def far_from_small(case: Case) -> tuple[Any, ...]:
     return outside, len(case.attrs), -total
 
 
-def chosen(case: Case) -> tuple[str, ...]:
+def chosen_inputs(case: Case) -> tuple[str, ...]:
     """Floating inputs, in order, that have at most `MOST` entries together."""
     held, total = [], 0
     for name in case.floating(case.wrt):
@@ -130,11 +130,11 @@ def chosen(case: Case) -> tuple[str, ...]:
 
 def found_in(case: Case) -> Iterator[Example]:
     """Examples of a case, those in which every block counts first."""
-    wrt, kept = chosen(case), []
+    wrt, kept = chosen_inputs(case), []
     if not wrt:
         return
     for seed in range(TRIES):
-        point = drawn(case, seed)
+        point = draw_integers(case, seed)
         with np.errstate(all="ignore"):
             made = tried(case, point, wrt)
         if made is None:
@@ -163,7 +163,7 @@ DRAWS = (
 """Integers of both signs, positive, in any order, small, equal, zero."""
 
 
-def drawn(case: Case, seed: int) -> dict[str, np.ndarray]:
+def draw_integers(case: Case, seed: int) -> dict[str, np.ndarray]:
     """The point of a case with integers in its floating inputs."""
     rng, point = np.random.default_rng(seed), {}
     first = DRAWS[seed % len(DRAWS)]
@@ -194,7 +194,7 @@ def tried(case: Case, point: dict[str, np.ndarray], wrt: tuple[str, ...]) -> Exa
             if not np.isfinite(J).all() or np.abs(J).max(initial=0) > 1e4:
                 return None
             for h in STEPS:
-                slopes = columns(run, point, of, wrt, h)
+                slopes = difference_columns(run, point, of, wrt, h)
                 made = Example(case, point, wrt, of, outputs, J, slopes)
                 if made.error < GOOD and smooth(run, point, of, wrt):
                     return made
@@ -203,7 +203,7 @@ def tried(case: Case, point: dict[str, np.ndarray], wrt: tuple[str, ...]) -> Exa
     return None
 
 
-def columns(run: Any, point: Any, of: Any, wrt: Any, h: float) -> np.ndarray:
+def difference_columns(run: Any, point: Any, of: Any, wrt: Any, h: float) -> np.ndarray:
     """J by central differences, column by column."""
     made = []
     for name in wrt:

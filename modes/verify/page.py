@@ -16,14 +16,14 @@ WIDTH = 110
 
 
 @dataclass(frozen=True)
-class Block:
+class Lines:
     """Lines in a monospace font: formulas, numbers, or code of a `language`."""
 
     lines: tuple[str, ...]
     language: str = ""
 
 
-Part = str | Table | Block
+Part = str | Table | Lines
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Section:
 
 
 def part_markdown(part: Part) -> str:
-    if isinstance(part, Block):
+    if isinstance(part, Lines):
         return "\n".join([f"```{part.language}", *part.lines, "```"])
     if isinstance(part, str):
         return "\n".join(wrap(part, WIDTH, break_long_words=False, break_on_hyphens=False))
@@ -53,15 +53,15 @@ def part_markdown(part: Part) -> str:
 
 
 def part_html(part: Part) -> Markup:
-    if isinstance(part, Block):
+    if isinstance(part, Lines):
         return pre("\n".join(part.lines))
     return tag("div", part.replace("**", "")) if isinstance(part, str) else grid(part)
 
 
-def folded(text: str, indent: str = "    ") -> tuple[str, ...]:
+def wrapped_lines(text: str, indent: str = "    ") -> tuple[str, ...]:
     """A long line over several lines, broken at spaces.
 
-    >>> len(folded("a + " * 60))
+    >>> len(wrapped_lines("a + " * 60))
     3
     """
     return tuple(wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False,

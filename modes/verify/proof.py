@@ -23,6 +23,7 @@ from ...ops.conventions import CONVENTIONS, slopes_text
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.quantization import DOMAIN
 from ..linear.check import NOT_COMPARED, RIGHT, WRONG
+from ..model.loading.upgrade import MICROSOFT
 from ..model.markup import card
 from .case import Case, ModelCase
 from .cases import CASES
@@ -33,9 +34,9 @@ from .definition import Shapes, function_case, model_case, own_case, symbolic_ma
 from .derivation import derivation, derived_from, opaque
 from .flow_cases import flow_cases
 from .integers import SMALL, Example, examples_of
-from .page import WIDTH, Block, Part, Section, aligned, array_text, folded, number_text
+from .page import WIDTH, Lines, Part, Section, aligned, array_text, wrapped_lines, number_text
 from .scripts import Script, script_of, why_no_script
-from .steps import plain
+from .steps import plain_text
 
 
 class Proof:
@@ -154,6 +155,8 @@ def proof_of(
     cases: Sequence[Case] | None = CASES.get((op_type, domain)) or flow_cases(op_type, domain)
     if sentence := zero_statement(declared):
         return Proof(op_type, domain, (), sentence)
+    if cases is None and shapes is None and domain == MICROSOFT and declared:
+        return Proof(op_type, domain, (), Stated(UNPROVED, why_unproved(declared)))
     if declared and (cases is None or shapes):
         title = full_name(op_type, domain)
         cases = [own_case(title, declared, shapes, attrs)]
@@ -334,10 +337,10 @@ def in_integers(proof: Proof) -> Section:
     first, *rest = proof.examples
     named = formal_names(proof, first)
     parts: list[Part] = [f"`{clipped(str(first.case), WIDTH)}`. {named}{ORIENTATION}",
-                         Block(tuple(example_lines(first)))]  # fmt: skip
+                         Lines(tuple(example_lines(first)))]  # fmt: skip
     for other in rest:
-        lines = (line for text in short_lines(other) for line in folded(text))
-        parts += [f"Again, `{clipped(str(other.case), WIDTH)}`:", Block(tuple(lines))]
+        lines = (line for text in short_lines(other) for line in wrapped_lines(text))
+        parts += [f"Again, `{clipped(str(other.case), WIDTH)}`:", Lines(tuple(lines))]
     worst_error = max(e.error for e in proof.examples)
     parts += [f"Central differences of the operator's values give J too, within {worst_error:.1e}."]
     return Section(INTEGERS, tuple(parts))
@@ -362,7 +365,7 @@ NO_INTEGERS = (
 
 def example_lines(example: Example) -> Iterator[str]:
     """The whole example."""
-    yield from (line for text in point_lines(example) for line in folded(text))
+    yield from (line for text in point_lines(example) for line in wrapped_lines(text))
     named = [", ".join(names) for names in (example.of, example.wrt)]
     y, x = (f"({name})" if "," in name else name for name in named)
     yield f"J = ∂{y}/∂{x} ="
@@ -370,7 +373,7 @@ def example_lines(example: Example) -> Iterator[str]:
         yield from symbols
         yield "  ="
     yield from aligned([[number_text(x) for x in row] for row in example.matrix])
-    yield from (line for text in product_lines(example) for line in folded(text))
+    yield from (line for text in product_lines(example) for line in wrapped_lines(text))
 
 
 def short_lines(example: Example) -> Iterator[str]:
@@ -404,7 +407,7 @@ def symbol_lines(example: Example) -> tuple[str, ...]:
             made = [symbolic_matrix(held[o, i], check.op) if (o, i) in held
                     else sp.zeros(outputs[o].entries.size, check.symbols[i].entries.size)
                     for i in check.wrt]  # fmt: skip
-            rows += [[plain(x) for x in row] for row in sp.Matrix.hstack(*made).tolist()]
+            rows += [[plain_text(x) for x in row] for row in sp.Matrix.hstack(*made).tolist()]
     except (OnnxJacError, NotImplementedError, TypeError, ValueError):
         return ()
     lines = tuple(aligned(rows))
@@ -421,7 +424,7 @@ def by_torch(proof: Proof) -> Section:
     title = "By PyTorch"
     if proof.script is None:
         return Section(title, (f"No script: {why_no_script(proof.op_type, proof.domain)}.",))
-    return Section(title, (Block(tuple(proof.script.text.splitlines()), "python"),))
+    return Section(title, (Lines(tuple(proof.script.text.splitlines()), "python"),))
 
 
 HEAD = ("cases", "block", "first derivative", "second, by the recorded VJP")
@@ -429,7 +432,7 @@ HEAD = ("cases", "block", "first derivative", "second, by the recorded VJP")
 
 def verdicts(proof: Proof, full: bool) -> Section:
     """Every block of every case; on a short page, cases with the same verdicts are one row."""
-    rows = list(cells(proof)) if full else list(grouped(proof))
+    rows = list(cells(proof)) if full else list(grouped_rows(proof))
     shown = rows if full else rows[:GROUPS_SHOWN]
     more = len(rows) - len(shown)
     note = (f"And {more} more rows, which the full page shows: `onnxjac prove NAME --full` or "
@@ -437,7 +440,7 @@ def verdicts(proof: Proof, full: bool) -> Section:
     return Section(VERDICTS, (Table("", HEAD, tuple(shown)), *note))
 
 
-def grouped(proof: Proof) -> Iterator[tuple[str, ...]]:
+def grouped_rows(proof: Proof) -> Iterator[tuple[str, ...]]:
     """One row for all cases whose blocks have the same outcome; failures are rows of their own."""
 
     def key(row: tuple[str, ...]) -> tuple[str, ...]:
@@ -468,10 +471,10 @@ def domain_of(proof: Proof, full: bool) -> Section:
         parts: list[Part] = ["The identities hold wherever the expressions above are defined."]
     else:
         shown = met if full else met[:CONDITIONS_SHOWN]
-        said = ", ".join(plain(c) for c in shown)
+        said = ", ".join(plain_text(c) for c in shown)
         more = f" and {len(met) - len(shown)} more" if len(met) > len(shown) else ""
         parts = ["The identities hold in the open sets where these conditions hold, which the "
                  f"cases chose: {clipped(said, 3 * WIDTH)}{more}."]  # fmt: skip
     if proof.kinks:
-        parts += ["At the kinks it is declared, not proved:", Block(proof.kinks)]
+        parts += ["At the kinks it is declared, not proved:", Lines(proof.kinks)]
     return Section("Domain", tuple(parts))

@@ -185,7 +185,7 @@ def write_script(text: str, case: Case, *, mapped: bool = False) -> Script:
     newer = (f"exported.opset_import[0].version = {since}  # the exporter knows {NEWEST} at most\n"
              if since > NEWEST and mapped else "")  # fmt: skip
     function = "f" if mapped else "Model()"
-    return filled(case.point, wrt, module, "Model()", function, how, newer + NODES)
+    return fill_template(case.point, wrt, module, "Model()", function, how, newer + NODES)
 
 
 def module_script(text: str, case: Case, how: str) -> Script:
@@ -193,10 +193,10 @@ def module_script(text: str, case: Case, how: str) -> Script:
     wrt = case.floating(case.wrt)
     model = "torch.jit.script(Model())" if "dynamo=False" in how else "Model()"
     point = {n: case.point[n] for n in wrt}
-    return filled(point, wrt, text, model, "Model()", how, NESTED)
+    return fill_template(point, wrt, text, model, "Model()", how, NESTED)
 
 
-def filled(
+def fill_template(
     inputs: Any, wrt: tuple[str, ...], module: str, model: str, function: str, how: str, nodes: str
 ) -> Script:  # fmt: skip
     """The template with its parts."""

@@ -34,7 +34,7 @@ LABELS, SUMMED = "ijklmnabcdefgh", "pqrstuvw"
 
 
 @dataclass(frozen=True)
-class Term:
+class IndexTerm:
     """Σ over `sums` of `factor` · x[place], where `where` holds."""
 
     factor: sp.Expr
@@ -64,10 +64,10 @@ class Names:
         """array[place] as an expression of entries of known tensors, or of a tensor of its own."""
         shape = np.shape(array.entries if isinstance(array, Tensor) else array)
         place = place[len(place) - len(shape) :]
-        held = array.exprs if isinstance(array, Tensor) else constants(array)
+        held = array.exprs if isinstance(array, Tensor) else exact_entries(array)
         if (found := self.generalised(held, place)) is not None:
             return found
-        return sp.Function(self.named(held))(*squeezed(place, shape))
+        return sp.Function(self.named(held))(*without_units(place, shape))
 
     def named(self, array: Any) -> str:
         """The name of an array of its own; equal arrays share one."""
@@ -121,7 +121,12 @@ class Names:
         return tuple(found)
 
 
-def constants(array: Any) -> np.ndarray:
+def as_expr(x: Any) -> sp.Expr:
+    """A whole number as an expression; an expression as it is."""
+    return x if isinstance(x, sp.Basic) else sp.Integer(x)
+
+
+def exact_entries(array: Any) -> np.ndarray:
     """Numbers as exact expressions; integers stay as they are."""
     held = np.asarray(array)
     if held.dtype.kind in "iu":
@@ -132,7 +137,7 @@ def constants(array: Any) -> np.ndarray:
     return made
 
 
-def squeezed(place: tuple[Any, ...], shape: Any) -> tuple[Any, ...]:
+def without_units(place: tuple[Any, ...], shape: Any) -> tuple[Any, ...]:
     """The place without the axes of length 1."""
     return tuple(i for i, n in zip(place, shape, strict=True) if n != 1)
 
@@ -141,51 +146,51 @@ def squeezed(place: tuple[Any, ...], shape: Any) -> tuple[Any, ...]:
 
 
 @singledispatch
-def terms(J: Jacobian, at: Term, names: Names) -> Iterator[Term]:
+def terms_of_entry(J: Jacobian, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     """The entry of y = J x at a place, as terms in entries of x."""
     del at, names
     raise NotImplementedError(type(J).__name__)
 
 
-@terms.register(Identity)
-@terms.register(Cast)
-def _(J: Identity, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register(Identity)
+@terms_of_entry.register(Cast)
+def _(J: Identity, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     yield at
 
 
-@terms.register
-def _(J: Scalar, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Scalar, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     yield replace(at, factor=at.factor * nearby_closed_form(float(J.factor)))
 
 
-@terms.register
-def _(J: Diagonal, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Diagonal, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     yield replace(at, factor=at.factor * names.entry(J.d, at.place))
 
 
-@terms.register
-def _(J: Sum, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Sum, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     for part in J.terms:
-        yield from terms(part, at, names)
+        yield from terms_of_entry(part, at, names)
 
 
-@terms.register
-def _(J: Product, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Product, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     found = [at]
     for part in J.factors:
-        found = [made for one in found for made in terms(part, one, names)]
+        found = [made for one in found for made in terms_of_entry(part, one, names)]
     yield from found
 
 
-@terms.register
-def _(J: Broadcast, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Broadcast, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     kept = at.place[len(J.out_shape) - len(J.in_shape) :]
     yield replace(at, place=tuple(sp.S.Zero if n == 1 else i
                                   for n, i in zip(J.in_shape, kept, strict=True)))  # fmt: skip
 
 
-@terms.register
-def _(J: SumTo, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: SumTo, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     new = len(J.in_shape) - len(J.out_shape)
     place, sums = [], list(at.sums)
     for k, n in enumerate(J.in_shape):
@@ -197,17 +202,17 @@ def _(J: SumTo, at: Term, names: Names) -> Iterator[Term]:
     yield replace(at, place=tuple(place), sums=tuple(sums))
 
 
-@terms.register
-def _(J: Permutation, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Permutation, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     yield replace(at, place=tuple(at.place[J.perm.index(k)] for k in range(len(J.perm))))
 
 
-@terms.register
-def _(J: Reshape, at: Term, names: Names) -> Iterator[Term]:
-    yield replace(at, place=reshaped(at.place, J.out_shape, J.in_shape))
+@terms_of_entry.register
+def _(J: Reshape, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
+    yield replace(at, place=place_in_shape(at.place, J.out_shape, J.in_shape))
 
 
-def reshaped(place: tuple[Any, ...], shape: Any, other: Any) -> tuple[Any, ...]:
+def place_in_shape(place: tuple[Any, ...], shape: Any, other: Any) -> tuple[Any, ...]:
     """The same place in row-major order in another shape: axes that stay, that join or split."""
     made: list[Any] = []
     left = [(i, n) for i, n in zip(place, shape, strict=True) if n != 1]
@@ -232,14 +237,14 @@ def reshaped(place: tuple[Any, ...], shape: Any, other: Any) -> tuple[Any, ...]:
     return tuple(sp.S.Zero if n == 1 else made.pop(0) for n in other)
 
 
-@terms.register
-def _(J: Slice, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Slice, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     spans = zip(J.spans, at.place, strict=True)
     yield replace(at, place=tuple(start + step * i for (start, step, _), i in spans))
 
 
-@terms.register
-def _(J: Embed, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Embed, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     place, sums, where = [], list(at.sums), list(at.where)
     for (start, step, n), i, m in zip(J.spans, at.place, J.out_shape, strict=True):
         if (start, step, n) == (0, 1, m):
@@ -248,45 +253,45 @@ def _(J: Embed, at: Term, names: Names) -> Iterator[Term]:
         sums.append((s := names.summed(), n))
         where.append(sp.Eq(i, start + step * s, evaluate=False))
         place.append(s)
-    yield Term(at.factor, tuple(place), tuple(sums), tuple(where))
+    yield IndexTerm(at.factor, tuple(place), tuple(sums), tuple(where))
 
 
-@terms.register
-def _(J: Take, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Take, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     axis, rank = len(J.in_shape) + J.axis, np.ndim(J.index)
     here = sp.Function(names.named(np.asarray(J.index)))(
-        *squeezed(at.place[axis : axis + rank], np.shape(J.index)))  # fmt: skip
+        *without_units(at.place[axis : axis + rank], np.shape(J.index)))  # fmt: skip
     yield replace(at, place=(*at.place[:axis], here, *at.place[axis + rank :]))
 
 
-@terms.register
-def _(J: Scatter, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Scatter, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     axis, shape = len(J.out_shape) + J.axis, np.shape(J.index)
     new = [(names.summed(), n) for n in shape]
-    own = squeezed(tuple(s for s, _ in new), shape)
+    own = without_units(tuple(s for s, _ in new), shape)
     index = sp.Function(names.named(np.asarray(J.index)))(*own)
     where = sp.Eq(index, at.place[axis], evaluate=False)
     place = (*at.place[:axis], *(s for s, _ in new), *at.place[axis + 1 :])
-    yield Term(at.factor, place, (*at.sums, *new), (*at.where, where))
+    yield IndexTerm(at.factor, place, (*at.sums, *new), (*at.where, where))
 
 
-@terms.register
-def _(J: Dense, at: Term, names: Names) -> Iterator[Term]:
-    (row,), new = reshaped(at.place, J.out_shape, (J.shape[0],)), names.summed()
-    place = reshaped((new,), (J.shape[1],), J.in_shape)
+@terms_of_entry.register
+def _(J: Dense, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
+    (row,), new = place_in_shape(at.place, J.out_shape, (J.shape[0],)), names.summed()
+    place = place_in_shape((new,), (J.shape[1],), J.in_shape)
     yield replace(at, factor=at.factor * names.entry(J.a, (row, new)), place=place,
                   sums=(*at.sums, (new, J.shape[1])))  # fmt: skip
 
 
-@terms.register
-def _(J: BlockDiagonal, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: BlockDiagonal, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     new, place = names.summed(), at.place[:-1]
     yield replace(at, factor=at.factor * names.entry(J.blocks, (*at.place, new)),
                   place=(*place, new), sums=(*at.sums, (new, J.in_shape[-1])))  # fmt: skip
 
 
-@terms.register
-def _(J: Kron, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Kron, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     *batch, row, column = at.place
     factor, sums, place = at.factor, list(at.sums), []
     for held, i, n in ((J.left, row, J.in_shape[-2]), (J.right, column, J.in_shape[-1])):
@@ -299,8 +304,8 @@ def _(J: Kron, at: Term, names: Names) -> Iterator[Term]:
     yield replace(at, factor=factor, place=(*batch, *place), sums=tuple(sums))
 
 
-@terms.register
-def _(J: Contraction, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Contraction, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     known: dict[str, Any] = {}
     where = list(at.where)
     for label, i in zip(J.out_term, at.place, strict=True):
@@ -315,11 +320,11 @@ def _(J: Contraction, at: Term, names: Names) -> Iterator[Term]:
     factor = at.factor
     for array, labels in J.factors:
         factor *= names.entry(array, tuple(known[c] for c in labels))
-    yield Term(factor, tuple(known[c] for c in J.in_term), tuple(sums), tuple(where))
+    yield IndexTerm(factor, tuple(known[c] for c in J.in_term), tuple(sums), tuple(where))
 
 
-@terms.register
-def _(J: Convolution, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Convolution, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     """u[n, m, o] = Σ w[m, c, t] x[n, c, s o + d t - p], with respect to x or w, or transposed."""
     g, d = J.geometry, len(J.geometry.strides)
     if g.group != 1:
@@ -339,25 +344,25 @@ def _(J: Convolution, at: Term, names: Names) -> Iterator[Term]:
     where = tuple(sp.Eq(i, e.subs(known), evaluate=False) for i, e in met)
     sums = tuple((s, size) for s, size in sizes.items() if s not in known)
     ones = {s: sp.S.Zero for s, size in sums if size == 1}
-    settle = lambda e: sp.sympify(e).subs(known).subs(ones)  # noqa: E731
+    settle = lambda e: as_expr(e).subs(known).subs(ones)  # noqa: E731
     held = names.entry(J.held, tuple(map(settle, full[J.third])))
-    yield Term(at.factor * held, tuple(map(settle, full[J.source])),
+    yield IndexTerm(at.factor * held, tuple(map(settle, full[J.source])),
                (*at.sums, *((s, size) for s, size in sums if size > 1)),
                (*at.where, *(w.subs(ones) for w in where)))  # fmt: skip
 
 
-@terms.register
-def _(J: Cumulative, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Cumulative, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     axis = len(J.in_shape) + J.axis
     new, i = names.summed(), at.place[axis]
     low, high = (i, new) if J.reverse else (new, i)
     where = sp.StrictLessThan(low, high) if J.exclusive else sp.LessThan(low, high)
     place = (*at.place[:axis], new, *at.place[axis + 1 :])
-    yield Term(at.factor, place, (*at.sums, (new, J.in_shape[axis])), (*at.where, where))
+    yield IndexTerm(at.factor, place, (*at.sums, (new, J.in_shape[axis])), (*at.where, where))
 
 
-@terms.register
-def _(J: Fourier, at: Term, names: Names) -> Iterator[Term]:
+@terms_of_entry.register
+def _(J: Fourier, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     """(re, im) of the index k turned by 2π k p / n: a rotation of the last axis."""
     axis, n = len(J.in_shape) + J.axis, J.in_shape[J.axis]
     new, part = names.summed(), names.summed()
@@ -370,10 +375,10 @@ def _(J: Fourier, at: Term, names: Names) -> Iterator[Term]:
 # -- as text ---------------------------------------------------------------------------------------
 
 
-def labels(shape: Any, prime: str = "") -> tuple[sp.Expr, ...]:
+def index_labels(shape: Any, prime: str = "") -> tuple[sp.Expr, ...]:
     """The indices of a tensor; the index of an axis of length 1 is 0.
 
-    >>> labels((2, 1, 3), "′")
+    >>> index_labels((2, 1, 3), "′")
     (i′, 0, j′)
     """
     names = iter(LABELS)
@@ -381,33 +386,33 @@ def labels(shape: Any, prime: str = "") -> tuple[sp.Expr, ...]:
                  for n in shape)  # fmt: skip
 
 
-def formula(J: Jacobian, names: Names, x: str) -> str:
+def write_product(J: Jacobian, names: Names, x: str) -> str:
     """y_i = Σ c x_p: what J maps x to, at one entry."""
     names.fresh = count()
-    made = map(settled, terms(J, start(J), names))
-    return join_terms(term_text(t, entry_text(x, squeezed(t.place, J.in_shape))) for t in made)
+    made = map(settle_sums, terms_of_entry(J, start(J), names))
+    return joined_terms(term_text(t, entry_text(x, without_units(t.place, J.in_shape))) for t in made)
 
 
-def entry(J: Jacobian, names: Names) -> str:
+def write_entry(J: Jacobian, names: Names) -> str:
     """∂y_i/∂x_i′: the entry of J."""
-    return join_terms(term_text(t, "") for t in entry_terms(J, names))
+    return joined_terms(term_text(t, "") for t in entry_terms(J, names))
 
 
-def entry_terms(J: Jacobian, names: Names) -> list[Term]:
+def entry_terms(J: Jacobian, names: Names) -> list[IndexTerm]:
     """The terms of ∂y_i/∂x_i′, with the conditions under which they count."""
-    columns, found, names.fresh = labels(J.in_shape, "′"), [], count()
-    for t in terms(J, start(J), names):
+    columns, found, names.fresh = index_labels(J.in_shape, "′"), [], count()
+    for t in terms_of_entry(J, start(J), names):
         deltas = []
         for k, (column, n) in enumerate(zip(columns, J.in_shape, strict=True)):
             p = t.place[k]
             if n == 1 or p == column:
                 continue
             if p in dict(t.sums):
-                t = substituted(t, p, column)
+                t = with_index(t, p, column)
             else:
                 deltas.append((k, column))
         equal = (sp.Eq(t.place[k], column, evaluate=False) for k, column in deltas)
-        found.append(settled(replace(t, where=(*joined_digits(list(equal)), *t.where))))
+        found.append(settle_sums(replace(t, where=(*joined_digits(list(equal)), *t.where))))
     return found
 
 
@@ -427,28 +432,28 @@ def joined_digits(equal: list[Any]) -> list[Any]:
     return equal
 
 
-def start(J: Jacobian) -> Term:
+def start(J: Jacobian) -> IndexTerm:
     """The entry of y at its own indices."""
-    return Term(sp.S.One, labels(J.out_shape))
+    return IndexTerm(sp.S.One, index_labels(J.out_shape))
 
 
-def substituted(t: Term, old: sp.Symbol, new: Any) -> Term:
+def with_index(t: IndexTerm, old: sp.Symbol, new: Any) -> IndexTerm:
     """A term without the sum over an index."""
-    return Term(t.factor.subs(old, new), tuple(sp.sympify(p).subs(old, new) for p in t.place),
+    return IndexTerm(t.factor.subs(old, new), tuple(as_expr(p).subs(old, new) for p in t.place),
                 tuple(s for s in t.sums if s[0] != old),
                 tuple(w.subs(old, new) for w in t.where))  # fmt: skip
 
 
-def settled(t: Term) -> Term:
+def settle_sums(t: IndexTerm) -> IndexTerm:
     """Sums over one entry, and over an index that a condition gives, are written out."""
     for s, n in t.sums:
         if n == 1:
-            return settled(substituted(t, s, sp.S.Zero))
+            return settle_sums(with_index(t, s, sp.S.Zero))
         for w in t.where:
             if isinstance(w, sp.Eq) and s in w.args:
                 other = w.args[1] if w.args[0] == s else w.args[0]
                 rest = replace(t, where=tuple(v for v in t.where if v != w))
-                return settled(substituted(rest, s, other))
+                return settle_sums(with_index(rest, s, other))
     return replace(t, where=tuple(w for w in t.where if w is not sp.true))
 
 
@@ -482,31 +487,31 @@ class Plain(StrPrinter):
         return f"{self._print(expr.lhs)} {sign} {self._print(expr.rhs)}"
 
 
-def plain(expr: Any) -> str:
+def plain_text(expr: Any) -> str:
     """An expression on one line.
 
     >>> x = sp.Symbol("x")
-    >>> plain(sp.Piecewise((x**2, x > 0), (0, True)))
+    >>> plain_text(sp.Piecewise((x**2, x > 0), (0, True)))
     '(x^2 if x > 0 else 0)'
     """
-    return str(Plain().doprint(sp.sympify(expr)))
+    return str(Plain().doprint(as_expr(expr)))
 
 
 def entry_text(name: str, place: tuple[Any, ...]) -> str:
     """The entry of a tensor: x_ij, or x[2i, j] where an index is computed.
 
-    >>> i, j = labels((2, 3))
+    >>> i, j = index_labels((2, 3))
     >>> entry_text("x", (i, j)), entry_text("x", (2 * i, j)), entry_text("x", ())
     ('x_ij', 'x[2*i, j]', 'x')
     """
     if not place:
         return name
     simple = all(getattr(p, "is_Symbol", False) or getattr(p, "is_Integer", False) for p in place)
-    said = [plain(p) for p in place]
+    said = [plain_text(p) for p in place]
     return f"{name}_{''.join(said)}" if simple and "_" not in name else f"{name}[{', '.join(said)}]"
 
 
-def term_text(t: Term, x: str) -> str:
+def term_text(t: IndexTerm, x: str) -> str:
     """Σ factor x [where]."""
     parts = [delta_text(w) for w in t.where]
     factor = sp.powsimp(t.factor)
@@ -514,7 +519,7 @@ def term_text(t: Term, x: str) -> str:
     if negative:
         factor = -factor
     if factor != 1 or not (x or parts):
-        said = plain(factor)
+        said = plain_text(factor)
         parts.append(f"({said})" if factor.is_Add and (x or parts) else said)
     if x:
         parts.append(x)
@@ -526,9 +531,9 @@ def delta_text(w: Any) -> str:
     """δ_ij for two indices, [c] for any other condition."""
     if isinstance(w, sp.Eq) and all(side.is_Symbol for side in w.args):
         return f"δ_{w.args[0]}{w.args[1]}"
-    return f"[{plain(w)}]"
+    return f"[{plain_text(w)}]"
 
 
-def join_terms(found: Any) -> str:
+def joined_terms(found: Any) -> str:
     """Terms joined by + and -."""
     return " + ".join(found).replace("+ -", "- ") or "0"

@@ -78,6 +78,7 @@ def test_the_way_of_products_is_explained_in_words_that_do_not_change():
     said = []
     for _ in range(2):
         J = oj.linearize(network(), {"x": X}, wrt=["x", "W"])
+        assert "products: none yet; the first ones go through the DAG" in J.explain().choices
         J @ np.ones((J.shape[1], 2))
         J @ np.ones(J.shape[1])
         J.T @ np.ones(J.shape[0])

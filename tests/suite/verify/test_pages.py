@@ -96,7 +96,7 @@ def test_the_formula_has_the_entries_of_the_operator(op_type):
     for (_, i), J in blocks.items():
         truth = symbolic_matrix(J, check.op)
         terms = steps.entry_terms(J, names)
-        out, columns = steps.labels(J.out_shape), steps.labels(J.in_shape, "′")
+        out, columns = steps.index_labels(J.out_shape), steps.index_labels(J.in_shape, "′")
         places = itertools.product(np.ndindex(*J.out_shape), np.ndindex(*J.in_shape))
         for k, (p, q) in enumerate(places):
             at = {s: n for s, n in zip((*out, *columns), (*p, *q), strict=True) if s.free_symbols}
