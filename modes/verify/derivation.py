@@ -38,7 +38,7 @@ from .steps import (
 INDEX_ENTRIES = 40
 """A case for index notation has up to this many entries in its inputs."""
 
-STEPS_SHOWN, OWN_SHOWN = 12, 4
+STEPS_SHOWN, OWN_SHOWN = 8, 4
 """Lines of a long definition, and of numbers that a formula names, on a short page."""
 
 LEGEND = (

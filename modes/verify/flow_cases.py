@@ -86,8 +86,8 @@ def flow_cases(op_type: str, domain: str = "") -> tuple[ModelCase, ...] | None:
     if domain == TRAINING:
         proto = lower_gradients(proto)
     held = {value.name for value in proto.graph.input}
-    floats = {v.name: np.abs(signed(*graph_input_shape(v), seed=k)) for k, v in enumerate(proto.graph.input)
-              if v.name not in POINT}  # fmt: skip
+    floats = {v.name: np.abs(signed(*graph_input_shape(v), seed=k))
+              for k, v in enumerate(proto.graph.input) if v.name not in POINT}  # fmt: skip
     point = {name: x for name, x in {**floats, **POINT}.items() if name in held}
     return (model_case(proto, point),)
 
@@ -125,7 +125,7 @@ IN_TORCH = {
 
 def torch_module(op_type: str) -> tuple[str, ModelCase, str] | None:
     """A module of PyTorch whose export has the operator, a case with its inputs, and how."""
-    found, cases = IN_TORCH.get(op_type), flow_cases(op_type)
+    found, cases = IN_TORCH.get(op_type), flow_cases(op_type) if op_type in IN_TORCH else None
     if found is None or cases is None:
         return None
     *lines, how = found

@@ -34,7 +34,7 @@ from .definition import Shapes, function_case, model_case, own_case, symbolic_ma
 from .derivation import derivation, derived_from, opaque
 from .flow_cases import flow_cases
 from .integers import SMALL, Example, examples_of
-from .page import WIDTH, Lines, Part, Section, aligned, array_text, wrapped_lines, number_text
+from .page import WIDTH, Lines, Part, Section, aligned, array_text, number_text, wrapped_lines
 from .scripts import Script, script_of, why_no_script
 from .steps import plain_text
 
@@ -262,7 +262,7 @@ ORIENTATION = (
     "ONNX's guide writes the transpose, rows = inputs."
 )
 
-GROUPS_SHOWN, CONDITIONS_SHOWN = 6, 4
+GROUPS_SHOWN, CONDITIONS_SHOWN = 4, 4
 """Rows of verdicts and conditions on a short page."""
 
 
@@ -340,7 +340,8 @@ def in_integers(proof: Proof) -> Section:
                          Lines(tuple(example_lines(first)))]  # fmt: skip
     for other in rest:
         lines = (line for text in short_lines(other) for line in wrapped_lines(text))
-        parts += [f"Again, `{clipped(str(other.case), WIDTH)}`:", Lines(tuple(lines))]
+        again = "" if other.case is first.case else f", `{clipped(str(other.case), WIDTH)}`"
+        parts += [f"Again{again}:", Lines(tuple(lines))]
     worst_error = max(e.error for e in proof.examples)
     parts += [f"Central differences of the operator's values give J too, within {worst_error:.1e}."]
     return Section(INTEGERS, tuple(parts))

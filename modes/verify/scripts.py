@@ -68,7 +68,6 @@ class Operator(torch.autograd.Function):
     @staticmethod
     def forward(ctx, {names}):
         return f({names})
-
     @staticmethod
     def symbolic(g, {names}):
 {none}        return {node}

@@ -390,7 +390,9 @@ def write_product(J: Jacobian, names: Names, x: str) -> str:
     """y_i = Σ c x_p: what J maps x to, at one entry."""
     names.fresh = count()
     made = map(settle_sums, terms_of_entry(J, start(J), names))
-    return joined_terms(term_text(t, entry_text(x, without_units(t.place, J.in_shape))) for t in made)
+    return joined_terms(
+        term_text(t, entry_text(x, without_units(t.place, J.in_shape))) for t in made
+    )
 
 
 def write_entry(J: Jacobian, names: Names) -> str:
