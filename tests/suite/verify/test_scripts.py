@@ -36,7 +36,7 @@ def test_most_operators_have_a_script():
 
 
 @pytest.mark.parametrize("name", UNSCRIPTED)
-def test_what_has_no_script_has_a_reason(name):
+def test_operators_without_a_script_have_a_reason(name):
     domain, _, op_type = name.rpartition("::")
     assert script(name) is None
     assert why_no_script(op_type, domain).startswith(("PyTorch", "torchvision", "its", "the"))
