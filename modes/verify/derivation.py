@@ -24,7 +24,7 @@ from .case import Case, ModelCase
 from .check import CaseCheck
 from .definition import exprs_of, run_symbolically
 from .flow_cases import BODIES
-from .page import WIDTH, Lines, Part, wrapped_lines
+from .page import WIDTH, Monospace, Part, wrapped_lines
 from .steps import (
     Names,
     entry_text,
@@ -39,7 +39,7 @@ INDEX_ENTRIES = 40
 """A case for index notation has up to this many entries in its inputs."""
 
 STEPS_SHOWN, OWN_SHOWN = 8, 4
-"""Lines of a long definition, and of numbers that a formula names, on a short page."""
+"""Monospace of a long definition, and of numbers that a formula names, on a short page."""
 
 LEGEND = (
     "Indices i, j, k … are of y, primed ones of x; an axis of length 1 has none. δ_ii′ is 1 for "
@@ -56,27 +56,27 @@ def derivation(op_type: str, domain: str, cases: Sequence[Case], full: bool) -> 
     declared = find(op_type, domain)
     rule = declared.rule if declared else None
     if isinstance(rule, Elementwise):
-        yield Lines(tuple(pointwise_lines(op_type, domain, rule)))
+        yield Monospace(tuple(pointwise_lines(op_type, domain, rule)))
         return
     said = declaration_text(declared)
     if said:
         yield f"As declared: {said}"
     if model := BODIES.get(full_name(op_type, domain)):
-        yield Lines(tuple(line.strip() for line in model.splitlines()))
+        yield Monospace(tuple(line.strip() for line in model.splitlines()))
     case, least = plainest(cases), least_case(cases)
     composed = isinstance(case, ModelCase) or declared is None or declared.is_composed
     if text := derived_from(op_type, domain):
-        yield Lines((text if text.startswith("y") else f"y = {text}",))
+        yield Monospace((text if text.startswith("y") else f"y = {text}",))
     try:
         blocks = () if composed else tuple(in_indices(case, full, not text))
     except (OnnxJacError, NotImplementedError):
         blocks = ()
     if blocks:
-        yield Lines(tuple(line for block in blocks for line in wrapped_lines(block)))
+        yield Monospace(tuple(line for block in blocks for line in wrapped_lines(block)))
         own = OWN if any(line.startswith("  with") for line in blocks) else ""
         yield f"At `{case}`, read from the operators that the rule returns. {LEGEND}{own}"
         return
-    yield Lines(tuple(definition_lines(least, full)))
+    yield Monospace(tuple(definition_lines(least, full)))
     yield (
         f"No single formula: J is the chain of these steps at `{least}`, each with its own proof; "
         "beside a step, ∂result/∂operand as operators that are applied and never formed."

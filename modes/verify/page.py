@@ -16,14 +16,14 @@ WIDTH = 110
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Lines in a monospace font: formulas, numbers, or code of a `language`."""
+class Monospace:
+    """Monospace in a monospace font: formulas, numbers, or code of a `language`."""
 
     lines: tuple[str, ...]
     language: str = ""
 
 
-Part = str | Table | Lines
+Part = str | Table | Monospace
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Section:
 
 
 def part_markdown(part: Part) -> str:
-    if isinstance(part, Lines):
+    if isinstance(part, Monospace):
         return "\n".join([f"```{part.language}", *part.lines, "```"])
     if isinstance(part, str):
         return "\n".join(wrap(part, WIDTH, break_long_words=False, break_on_hyphens=False))
@@ -53,7 +53,7 @@ def part_markdown(part: Part) -> str:
 
 
 def part_html(part: Part) -> Markup:
-    if isinstance(part, Lines):
+    if isinstance(part, Monospace):
         return pre("\n".join(part.lines))
     return tag("div", part.replace("**", "")) if isinstance(part, str) else grid(part)
 

@@ -34,7 +34,7 @@ from .definition import Shapes, function_case, model_case, own_case, symbolic_ma
 from .derivation import derivation, derived_from, opaque
 from .flow_cases import flow_cases
 from .integers import SMALL, Example, examples_of
-from .page import WIDTH, Lines, Part, Section, aligned, array_text, number_text, wrapped_lines
+from .page import WIDTH, Monospace, Part, Section, aligned, array_text, number_text, wrapped_lines
 from .scripts import Script, script_of, why_no_script
 from .steps import plain_text
 
@@ -337,11 +337,11 @@ def in_integers(proof: Proof) -> Section:
     first, *rest = proof.examples
     named = formal_names(proof, first)
     parts: list[Part] = [f"`{clipped(str(first.case), WIDTH)}`. {named}{ORIENTATION}",
-                         Lines(tuple(example_lines(first)))]  # fmt: skip
+                         Monospace(tuple(example_lines(first)))]  # fmt: skip
     for other in rest:
         lines = (line for text in short_lines(other) for line in wrapped_lines(text))
         again = "" if other.case is first.case else f", `{clipped(str(other.case), WIDTH)}`"
-        parts += [f"Again{again}:", Lines(tuple(lines))]
+        parts += [f"Again{again}:", Monospace(tuple(lines))]
     worst_error = max(e.error for e in proof.examples)
     parts += [f"Central differences of the operator's values give J too, within {worst_error:.1e}."]
     return Section(INTEGERS, tuple(parts))
@@ -425,7 +425,7 @@ def by_torch(proof: Proof) -> Section:
     title = "By PyTorch"
     if proof.script is None:
         return Section(title, (f"No script: {why_no_script(proof.op_type, proof.domain)}.",))
-    return Section(title, (Lines(tuple(proof.script.text.splitlines()), "python"),))
+    return Section(title, (Monospace(tuple(proof.script.text.splitlines()), "python"),))
 
 
 HEAD = ("cases", "block", "first derivative", "second, by the recorded VJP")
@@ -477,5 +477,5 @@ def domain_of(proof: Proof, full: bool) -> Section:
         parts = ["The identities hold in the open sets where these conditions hold, which the "
                  f"cases chose: {clipped(said, 3 * WIDTH)}{more}."]  # fmt: skip
     if proof.kinks:
-        parts += ["At the kinks it is declared, not proved:", Lines(proof.kinks)]
+        parts += ["At the kinks it is declared, not proved:", Monospace(proof.kinks)]
     return Section("Domain", tuple(parts))
