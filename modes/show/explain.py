@@ -19,6 +19,7 @@ from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
+from ...ops.indexed import Indexed
 from ...ops.rules.elementwise import Elementwise
 from ..curvature.checked import conditions_of, find_linearizations, inner, maker, origin
 from ..linear.derivatives.checkpoint import is_checkpointed
@@ -208,6 +209,9 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("declared to be refused", (f"no ∂Y/∂X: {declared.refused}",))
     if isinstance(declared.rule, Elementwise):
         return explain_formula(declared.rule, step)
+    if isinstance(declared.rule, Indexed):
+        found = declared.rule.text.split("; ")
+        return Mathematics("index notation, differentiated by SymPy", tuple(found))
     what = "a rule"
     rule: object = declared.rule
     if declared.is_composed and declared.definition is not None:

@@ -14,14 +14,24 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Diagonal, Jacobian, Op, Reshape, Take, broadcast, dtype_of, shape_of
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Op,
+    Reshape,
+    Take,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
 from ..conventions import ORDER, PARTS, kinks
 from ..indexed import declare_indexed
 from ..indices import count_up
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
-from ..registry import Blocks, declare, defines, jacobian, zero
-from .elementwise import Elementwise
+from ..registry import Blocks, defines, jacobian, zero
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -122,8 +132,10 @@ DOMAIN = "onnxjac.straight_through"
 """Operators of this domain occur in linearisations only, never in a model file."""
 
 
-declare([f"{DOMAIN}::{name}" for name in ("Round", "Floor", "Ceil")], Elementwise("x"))
-"""As if y = x."""
+@jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
+def rounding(op: Op, node: Node) -> Blocks:
+    """As if y = x."""
+    return {(0, 0): Identity(node.y_shape, node.dtype)}
 
 
 @jacobian(f"{DOMAIN}::Sign")
