@@ -7,7 +7,7 @@ together, so that a client is no `Comm`.
 With W workers and P parts, a product sends its right-hand sides to every worker, which pass them
 on, and adds P results, eight at a time; a stack sends every row once. All P (1 + 1/7) tasks pass
 through one scheduler. Model and point are sent once to every worker, and data in memory once with
-its part. DISTRIBUTED.md has measurements.
+its part. docs/results/distributed.md has measurements.
 """
 
 from __future__ import annotations

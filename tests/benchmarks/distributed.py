@@ -1,6 +1,6 @@
 """Distributed: the cost of a product over many processes, and a prediction for a thousand.
 
-    cd tests && python -m benchmarks.distributed > ../DISTRIBUTED.md
+    cd tests && python -m benchmarks.distributed > ../docs/results/distributed.md
 
 measures 1, 2, 4 and 8 ranks of MPI, and one and two workers of Dask, of one thread each, on this
 machine. `benchmarks.ranks` measures one row on a cluster.

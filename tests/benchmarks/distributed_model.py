@@ -1,4 +1,4 @@
-"""The model and the data whose product DISTRIBUTED.md measures."""
+"""The model and the data whose product docs/results/distributed.md measures."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def page(
 
 TEXT = """# Many machines: how cost grows
 
-Written by `cd tests && python -m benchmarks.distributed > ../DISTRIBUTED.md`.
+Written by `cd tests && python -m benchmarks.distributed > ../docs/results/distributed.md`.
 
 One product G v with the Gauss-Newton matrix of a perceptron of widths {widths}, over batches of
 {batch} samples that stay linearised where they are; v has {size:.1f} MiB. Processes have one thread

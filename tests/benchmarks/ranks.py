@@ -1,4 +1,4 @@
-"""Ranks: one row of DISTRIBUTED.md, measured by the processes that run this.
+"""Ranks: one row of docs/results/distributed.md, measured by the processes that run this.
 
     mpirun -n 4 python -m mpi4py -m benchmarks.ranks --name "our cluster"
     torchrun --nproc-per-node 4 -m benchmarks.ranks --name "our cluster"

@@ -1,4 +1,6 @@
-"""Endurance: `cd tests && python -m endurance` runs all measurements and writes RESULTS.md.
+"""Endurance: `cd tests && python -m endurance` runs all measurements and writes the page.
+
+The page is docs/results/endurance.md.
 
 It takes a few minutes, 3 GiB of disk in the folder for temporary files, and 3 GiB of memory.
 """
@@ -17,6 +19,7 @@ from .measures import KINDS
 MB, GB = 2**20, 2**30
 PRODUCTS, POINTS, WEIGHTS = 10_000, 1_000, 2 * GB
 NODES = (1250, 2500, 5000)
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "endurance.md"
 
 
 def products():
@@ -90,7 +93,7 @@ def main():
         for line in part():
             print(line, flush=True)
             lines.append(line)
-            save_text("\n".join(lines), Path(__file__).with_name("RESULTS.md"))
+            save_text("\n".join(lines), PAGE)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ LIBRARIES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 HEAD = f"""\
 # Hostile files: results
 
-Written by `python -m tests.fuzz --markdown tests/fuzz/RESULTS.md`, which adds a line for each run.
+Written by `python -m tests.fuzz --markdown docs/results/fuzz.md`, which adds a line for each run.
 A trial may take {SECONDS} s of processor time and {MEMORY / 2**30:.0f} GiB of address space, under
 the limits of `tests/fuzz/trial.py`. A finding is anything but a result or an `OnnxJacError`:
 another exception, a crash, a hang, memory refused by the system, a file opened outside.

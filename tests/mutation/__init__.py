@@ -2,7 +2,7 @@
 
     python -m tests.mutation --map FOLDER                     # once: which test runs which line
     python -m tests.mutation --map FOLDER --sample 400        # judge a sample
-    python -m tests.mutation --map FOLDER --sample 400 --page # write RESULTS.md and killers.json
+    python -m tests.mutation --map FOLDER --sample 400 --page # write the page and killers.json
     python -m tests.mutation --short                          # twenty mutants and their killers
 
 A mutant is a file of `jacobians/` or `ops/` with one change made by cosmic-ray (`mutants`). It is

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __doc__ as description
-from .report import HERE, Drawn, Verdict, page
+from .report import PAGE, Drawn, Verdict, page
 from .short import keep, short
 from .trial import KILLED, ROOT, SURVIVED, TIMEOUT, on_trial, prepare
 
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from .choice import Tests
     from .mutants import Mutant
 
-TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/model",
-    "tests/linear", "tests/verify", "tests/sparsity")  # fmt: skip
+TESTS = [
+    f"tests/suite/{name}" for name in (
+        "jacobians", "ops", "test_doctests.py", "modes", "model", "linear", "verify", "sparsity",
+    )
+]  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -38,7 +41,7 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--budget", type=float, default=40, help="seconds of tests that a mutant must survive")
     add("--part", default="0/1", help="i/n: every n-th mutant of the sample, from the i-th")
-    add("--page", action="store_true", help="write RESULTS.md and killers.json of what was judged")
+    add("--page", action="store_true", help="write the page and killers.json of what was judged")
     return parser.parse_args()
 
 
@@ -81,7 +84,7 @@ def judge(options: argparse.Namespace) -> None:
 
 
 def write(options: argparse.Namespace) -> None:
-    """Write RESULTS.md and killers.json from the verdicts so far."""
+    """Write docs/results/mutation.md and killers.json from the verdicts so far."""
     from .choice import Tests
     from .mutants import sample
 
@@ -91,7 +94,7 @@ def write(options: argparse.Namespace) -> None:
     count = len(sample(options.sample, options.seed))
     seconds = [float(entry["asked"].split()[-2]) for entry in entries if "asked" in entry]
     drawn = Drawn(count, options.seed, seconds, Tests(options.map).folders())
-    (HERE / "RESULTS.md").write_text(page(found, drawn))
+    PAGE.write_text(page(found, drawn))
     keep(found, options.seed)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from textwrap import wrap
 
 HERE = Path(__file__).parent
-EXPLAINED = HERE / "SURVIVORS.md"
+RESULTS = HERE.parents[1] / "docs" / "results"
+PAGE, EXPLAINED = RESULTS / "mutation.md", RESULTS / "survivors.md"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Drawn:
 
 
 def page(verdicts: list[Verdict], drawn: Drawn) -> str:
-    """RESULTS.md: the counts by folder, and the unexplained survivors."""
+    """docs/results/mutation.md: the counts by folder, and the unexplained survivors."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     versions = ", ".join(f"{name} {version(name)}" for name in ("cosmic-ray", "onnx", "numpy"))
     return "\n".join(
@@ -74,8 +75,8 @@ def page(verdicts: list[Verdict], drawn: Drawn) -> str:
             *table(verdicts),
             "",
             "A mutant that runs out of its processor time is noticed and counts as killed.",
-            "Survivors that change nothing one could notice stand in `SURVIVORS.md`, with reasons;",
-            "the rest is all but these.",
+            "[A page](survivors.md) has the survivors that change nothing one could notice, with",
+            "reasons; the rest is all but these.",
             *unexplained(verdicts),
             "",
         ]

@@ -27,7 +27,7 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("networks", nargs="*", metavar="network",
                         help="by default all; `operators` writes their section alone")  # fmt: skip
-    asked, file = parser.parse_args().networks, ROOT / "PRECISION.md"
+    asked, file = parser.parse_args().networks, ROOT / "docs/results/precision.md"
     if asked == ["operators"]:
         text = file.read_text(encoding="utf-8").partition(OPERATORS)[0].rstrip("\n")
         file.write_text(f"{text}\n\n{operators()}", encoding="utf-8")

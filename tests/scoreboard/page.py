@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from .ways import ORDER, OWN, installed
 UPSTREAM = Path(__file__).parents[2] / "docs" / "results" / "upstream"
 
 
-def grouped(rows: Iterable[Row], key: Any) -> dict[Hashable, list[Row]]:
+def grouped(rows: Iterable[Row], key: Any) -> dict[Any, list[Row]]:
     """Rows by a key, in the order of their first."""
-    held: dict[Hashable, list[Row]] = {}
+    held: dict[Any, list[Row]] = {}
     for row in rows:
         held.setdefault(key(row), []).append(row)
     return held
@@ -55,15 +55,16 @@ def reports() -> dict[tuple[str, str], str]:
     for path in sorted(UPSTREAM.glob("*.md")):
         said = dict(line.split(": ", 1) for line in path.read_text(encoding="utf-8").splitlines()
                     if line.startswith(("Library: ", "Operators: ")))  # fmt: skip
-        for operator in said.get("Operators", "").split(", "):
-            held[said.get("Library", ""), operator] = f"upstream/{path.name}"
+        if said:
+            operators = said["Operators"].split(", ")
+            held |= {(said["Library"], name): f"upstream/{path.name}" for name in operators}
     return held
 
 
 def counts(rows: Sequence[Row]) -> Iterable[Sequence[object]]:
     """Library, way, orders, operators, right, wrong and errors."""
     versions = {lib.name: lib.version for lib in (OWN, *(held for _, held in installed()))}
-    for (library, way), held in grouped(rows, lambda row: (row.library, row.way)).items():  # type: ignore[misc]
+    for (library, way), held in grouped(rows, lambda row: (row.library, row.way)).items():
         wrong = sum(row.is_wrong for row in held)
         failed = sum(row.found is None for row in held)
         yield (f"{library} {versions[library]}", way, spans(row.order for row in held),
@@ -79,7 +80,7 @@ def kinds(rows: Sequence[Row]) -> Iterable[Sequence[object]]:
     by_library = sorted(wrong, key=lambda row: row.library)
     for (library, operator, kind), held in grouped(
         by_library, lambda row: (row.library, row.operator, row.kind)
-    ).items():  # type: ignore[misc]
+    ).items():
         first = held[0]
         report = known.get((library, operator))
         name = f"[{operator}]({report})" if report else operator
@@ -116,7 +117,8 @@ def every_row(rows: Sequence[Row]) -> str:
     """Every number that is wrong, with the inputs that give it."""
     text = [ROWS]
     ours = own_numbers(rows)
-    for (operator, point), held in grouped(filter(lambda row: row.is_wrong, rows), place_of).items():  # type: ignore[misc]
+    wrong = (row for row in rows if row.is_wrong)
+    for (operator, point), held in grouped(wrong, place_of).items():
         text += [f"## {operator}, {point}", "", "```text", *held[0].inputs, "```", ""]
         text += table("library | way | order | exact | theirs | onnxjac", "llrrrr", (
             (row.library, row.way, row.order, f"{row.exact:.12g}", f"{row.found:.12g}",
@@ -129,27 +131,32 @@ HEAD = """# Scoreboard: derivatives that are wrong without an error
 
 Written by `python -m tests.scoreboard -o docs/results`, with the versions in the table.
 
-{operators} operators, each along one line x + t v through several points, {points} in all: the point of its
-proof; the same with a zero, with zeros alone, with all entries of the first input equal, and moved by 40, by
--40 and by 800; one number instead of a vector; no entries; and points at which a rule is easily wrong, such as
-singular matrices, several factors that are zero, an index that occurs twice. The orders are 1 to {order}.
+{operators} operators, each along one line x + t v through several points, {points} in all: the
+point of its proof; the same with a zero, with zeros alone, with all entries of the first input
+equal, and moved by 40, by -40 and by 800; one number instead of a vector; no entries; and points at
+which a rule is easily wrong, such as singular matrices, several factors that are zero, an index
+that occurs twice. The orders are 1 to {order}.
 
-"Exact" is the derivative of the weighted sum of the first output, from the *values* of the operator's
-definition in ONNX, in 900 digits at places 1e-40 apart: nobody's rule is used. Points where the two sides of
-the line say different things are kinks, and are left out: there is no right number. A number is wrong where it
-differs from the exact by more than {tolerance:g} of 1 + |exact|; an error is not wrong. PyTorch's expression is the one that
-`onnxjac prove` prints; JAX's and TensorFlow's are what their users write, in `tests/scoreboard/expressions.py`;
-onnx-ad gets the ONNX model itself. Where an expression's value is another one, it is not compared.
+"Exact" is the derivative of the weighted sum of the first output, from the *values* of the
+operator's definition in ONNX, in 900 digits at places 1e-40 apart: nobody's rule is used. Points
+where the two sides of the line say different things are kinks, and are left out: there is no right
+number. A number is wrong where it differs from the exact by more than {tolerance:g} of
+1 + |exact|, so that what is too small to matter is not counted; an error is not wrong. PyTorch's
+expression is the one that `onnxjac prove` prints; JAX's and TensorFlow's are what their users
+write, in `tests/scoreboard/expressions.py`; onnx-ad gets the ONNX model itself. Where an
+expression's value is another one, it is not compared. TensorFlow's accumulators are run once per
+operator, since they trace functions for seconds.
 """
 
 WHERE = """## Wrong without an error
 
-One line for each library, operator and kind of error, with one of its numbers. The operator leads to the report
-for its authors; [every number](scoreboard-rows.md), with its inputs, stands on a page of its own.
+One line for each library, operator and kind of error, with one of its numbers. The operator leads
+to the [report for its authors](upstream/README.md); [every number](scoreboard-rows.md), with its
+inputs, stands on a page of its own.
 """
 
 ROWS = """# Scoreboard: every number that is wrong without an error
 
-Written by `python -m tests.scoreboard -o docs/results`; [the page](scoreboard.md) says what is compared.
-The derivative is dᵏ/dtᵏ of Σ u f(x + t v) at t = 0; an input without a v stands still.
+Written by `python -m tests.scoreboard -o docs/results`; [the page](scoreboard.md) says what is
+compared. The derivative is dᵏ/dtᵏ of Σ u f(x + t v) at t = 0; an input without a v stands still.
 """

@@ -1,4 +1,4 @@
-"""Places: operators at ordinary points, zeros, ties, singular matrices, far out, and without axes."""
+"""Places: operators at ordinary points, zeros, ties, singular matrices, far out, without axes."""
 
 from __future__ import annotations
 

@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from jets.truth import along_line
 from onnxjac.modes.verify.check import CaseCheck
 
 from .points import OPERATORS, Line, Place, places
-from .ways import ORDER, OWN, Library, installed
-
-FIRST = ("ordinary", "a zero")
-"""The points of slow ways."""
+from .truth import along_line
+from .ways import ORDER, OWN, Library, Way, installed
 
 WRONG = 1e-5
 """A relative error above which a derivative is wrong."""
@@ -100,20 +97,27 @@ def rows_by(library: Library, line: Line, exact: np.ndarray, value: float) -> It
         return
     said = tuple(described(line))
     for way in library.ways:
-        if way.slow and line.place.point not in FIRST:
+        if way.slow and line.place.point != "ordinary":
             continue
         found: float | None = 0.0
         for order in way.orders:  # no order follows from an error
-            found = None if found is None else attempt(lambda: float(way.take(curve, order)))  # noqa: B023
+            if found is not None:
+                found = attempt(partial(number, way, curve, order))
             yield Row(line.place.operator, line.place.point, said, library.name, way.name, order,
                       float(exact[order - 1]), found)  # fmt: skip
+
+
+def number(way: Way, curve: Any, order: int) -> float:
+    """A derivative as a number."""
+    return float(way.take(curve, order))
 
 
 def described(line: Line) -> Iterator[str]:
     """The node, its inputs x, the direction v and the weights u."""
     yield str(line.case)
     for name, x in line.case.point.items():
-        yield f"{name} = {x.tolist()}" + (f", v = {line.v[name].tolist()}" if name in line.v else "")
+        along = f", v = {line.v[name].tolist()}" if name in line.v else ""
+        yield f"{name} = {x.tolist()}{along}"
     yield f"u = {line.u.tolist()}"
 
 

@@ -1,4 +1,7 @@
-"""The command line: `python -m tests.sweep --op Softmax Resize`, or `-o SWEEP.md` for the page."""
+"""The command line: `python -m tests.sweep --op Softmax Resize`.
+
+`-o docs/results/sweep.md` writes the page.
+"""
 
 from __future__ import annotations
 

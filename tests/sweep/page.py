@@ -22,8 +22,8 @@ HEAD = """\
 # The sweep
 
 Every case that onnx {version} ships to test its backends, differentiated.
-`python -m tests.sweep -o SWEEP.md` writes this page. A case passes where, at a point moved off
-kinks, between all its floating inputs and outputs,
+`python -m tests.sweep -o docs/results/sweep.md` writes this page. A case passes where, at a point
+moved off kinks, between all its floating inputs and outputs,
 
 - J v is the slope of the model in double precision, by central differences of fourth order;
 - ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
