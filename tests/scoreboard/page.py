@@ -50,11 +50,14 @@ def unique(values: Iterable[str]) -> list[str]:
 
 
 def reports() -> dict[tuple[str, str], str]:
-    """(library, operator) -> the report for upstream: `Library: …` and `Operators: …` of a file."""
+    """(library, operator) -> the report for upstream, by two lines of a page: `- Library: …` and
+    `- Operators: …`.
+    """
     held = {}
     for path in sorted(UPSTREAM.glob("*.md")):
-        said = dict(line.split(": ", 1) for line in path.read_text(encoding="utf-8").splitlines()
-                    if line.startswith(("Library: ", "Operators: ")))  # fmt: skip
+        said = dict(line[2:].split(": ", 1)
+                    for line in path.read_text(encoding="utf-8").splitlines()
+                    if line.startswith(("- Library: ", "- Operators: ")))  # fmt: skip
         if said:
             operators = said["Operators"].split(", ")
             held |= {(said["Library"], name): f"upstream/{path.name}" for name in operators}

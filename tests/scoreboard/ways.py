@@ -291,8 +291,8 @@ def onnx_run(line: Line, way: str, order: int) -> float:
     """A derivative by a model, which lines of the same shapes share."""
     node, still = line.case.proto.graph.node[0], line.still
     opsets = tuple((o.domain, o.version) for o in line.case.proto.opset_import)
-    run = onnx_program(node.SerializeToString(), line.case.names, opsets, line.of, still,
-                       ONNX_WAYS[way][:order])  # fmt: skip
+    run = onnx_program(node.SerializeToString(), line.case.names, opsets, (line.of, line.u.size),
+                       still, ONNX_WAYS[way][:order])  # fmt: skip
     point = {"t": np.zeros(()), "weights": line.u}
     for name, x, v in zip(line.v, *line.moving, strict=True):
         point |= {f"{name}_at": x, f"{name}_along": v}
@@ -305,10 +305,12 @@ def doubles(name: str, shape: Sequence[int | None]) -> onnx.ValueInfoProto:
 
 
 def onnx_line(node: onnx.NodeProto, names: Sequence[str], opsets: Sequence[tuple[str, int]],
-              of: str, still: Still) -> onnx.ModelProto:  # fmt: skip
-    """The curve as a model of t, x, v and u: t → x + t v → the operator → Σ u y."""
-    nodes, constants = [], {"flat": np.array([-1])}
-    inputs = [doubles("t", []), doubles("weights", [None])]
+              of: tuple[str, int], still: Still) -> onnx.ModelProto:  # fmt: skip
+    """The curve as a model of t, x, v and u: t → x + t v → the operator → Σ u y; `of` has the name
+    of y and how many entries it has.
+    """
+    nodes, constants = [], {"flat": np.array([of[1]])}
+    inputs = [doubles("t", []), doubles("weights", [of[1]])]
     for name, held in zip(names, still, strict=True):
         if held is not None and held[2]:
             constants[name] = np.frombuffer(held[2], held[0]).reshape(held[1])
@@ -316,7 +318,7 @@ def onnx_line(node: onnx.NodeProto, names: Sequence[str], opsets: Sequence[tuple
             nodes += [helper.make_node("Mul", ["t", f"{name}_along"], [f"{name}_step"]),
                       helper.make_node("Add", [f"{name}_at", f"{name}_step"], [name])]  # fmt: skip
             inputs += [doubles(f"{name}_{end}", held[1]) for end in ("at", "along")]
-    nodes += [node, helper.make_node("Reshape", [of, "flat"], ["entries"]),
+    nodes += [node, helper.make_node("Reshape", [of[0], "flat"], ["entries"]),
               helper.make_node("Mul", ["entries", "weights"], ["weighted"]),
               helper.make_node("ReduceSum", ["weighted"], ["s"], keepdims=0)]  # fmt: skip
     graph = helper.make_graph(
@@ -330,7 +332,8 @@ def onnx_line(node: onnx.NodeProto, names: Sequence[str], opsets: Sequence[tuple
 
 @lru_cache(256)
 def onnx_derivative(node: bytes, names: tuple[str, ...], opsets: tuple[tuple[str, int], ...],
-                    of: str, still: Still, modes: tuple[str, ...]) -> onnx.ModelProto:  # fmt: skip
+                    of: tuple[str, int], still: Still, modes: tuple[str, ...],
+                    ) -> onnx.ModelProto:  # fmt: skip
     """The model of a derivative in t: one mode after another, of the last output each."""
     import onnx_ad
 

@@ -26,10 +26,9 @@ def environment(python: str | Path, folder: Path) -> Path:
     return folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
 
 
-def install(python: Path, artefact: Path, extras: str = "", *options: str) -> None:
-    """Install an artefact with what it needs."""
-    name = f"{artefact}[{extras}]" if extras else str(artefact)
-    subprocess.run([python, "-m", "pip", "install", "-q", *options, name], check=True)
+def install(python: Path, *words: str | Path) -> None:
+    """Have pip install packages; the words are its own."""
+    subprocess.run([python, "-m", "pip", "install", "-q", *words], check=True)
 
 
 def check(artefacts: Sequence[Path]) -> None:
@@ -38,8 +37,8 @@ def check(artefacts: Sequence[Path]) -> None:
 
 
 def multiply(python: Path, folder: str) -> None:
-    """One product, in a folder where nothing of the checkout can be imported."""
-    subprocess.run([python, PRODUCT], check=True, cwd=folder)
+    """One product, isolated: neither the folder nor PYTHONPATH leads to the checkout."""
+    subprocess.run([python, "-I", PRODUCT], check=True, cwd=folder)
 
 
 def main(given: Sequence[str] | None = None) -> None:

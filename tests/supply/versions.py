@@ -58,8 +58,8 @@ def outcome(python: str, end: str, wheel: Path, every: int) -> Outcome:
     with TemporaryDirectory() as folder:
         inside = environment(python, Path(folder) / "venv")
         try:
-            install(inside, wheel, "runtime,distributed", "--only-binary=:all:", *ENDS[end])
-            install(inside, Path("pytest"), "", *ENDS[end])
+            install(inside, "--only-binary=:all:", *ENDS[end], f"{wheel}[runtime,distributed]",
+                    "pytest", "hypothesis")  # fmt: skip
         except subprocess.CalledProcessError:
             said = subprocess.run([inside, "-V"], capture_output=True, text=True, check=True)
             return Outcome(end, (said.stdout.split()[1],), "there is no wheel of one of them")

@@ -16,7 +16,7 @@ MODULES = {"PyTorch": "torch", "JAX": "jax", "TensorFlow": "tensorflow", "onnx-a
 
 LINE = re.compile(r"(.+): (\S+), exact (\S+)")
 
-FIELD = re.compile(r"^(Library|Operators|Seen with|Reported): (.+)$", re.M)
+FIELD = re.compile(r"^- (Library|Operators|Seen with|Reported): (.+)$", re.M)
 
 
 def parts(page):
