@@ -12,6 +12,9 @@ import numpy as np
 from .rows import WRONG, Row
 from .ways import ORDER, OWN, installed
 
+TELLING = 1e-3
+"""Above this an exact number shows more than noise."""
+
 UPSTREAM = Path(__file__).parents[2] / "docs" / "results" / "upstream"
 
 
@@ -42,7 +45,7 @@ def spans(values: Iterable[int]) -> str:
 def most(names: Sequence[str], count: int = 4) -> str:
     """The first names of a list, and how many more there are."""
     rest = len(names) - count
-    return ", ".join(names[:count]) + (f" and {rest} more" if rest > 0 else "")
+    return "; ".join(names[:count]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def unique(values: Iterable[str]) -> list[str]:
@@ -84,7 +87,7 @@ def kinds(rows: Sequence[Row]) -> Iterable[Sequence[object]]:
     for (library, operator, kind), held in grouped(
         by_library, lambda row: (row.library, row.operator, row.kind)
     ).items():
-        first = held[0]
+        first = next((row for row in held if abs(row.exact) > TELLING), held[0])
         report = known.get((library, operator))
         name = f"[{operator}]({report})" if report else operator
         yield (library, name, kind, ", ".join(unique(row.way for row in held)),
