@@ -11,7 +11,6 @@ from . import __doc__ as description
 from .page import every_row, page
 from .rows import sweep
 
-
 SETTINGS = {
     # programs of few entries run once: compiling them is the cost
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",

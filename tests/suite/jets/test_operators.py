@@ -7,7 +7,6 @@ import onnxjac as oj
 from onnxjac.modes.verify.case import node_case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import CaseCheck
-
 from scoreboard.truth import along_curve
 
 ORDER = 6

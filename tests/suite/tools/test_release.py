@@ -1,11 +1,12 @@
 """The release: the recipe for conda states pyproject's versions, and only a tag uploads."""
 
+import ast
 import re
 import tomllib
 
 import pytest
 
-from house import ROOT
+from house import ROOT, modules
 from supply.versions import PACKAGES, PYTHONS, Outcome, table
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -57,3 +58,14 @@ def test_a_missing_wheel_is_a_row_of_the_table():
     ]
     assert line.startswith("| oldest | 3.14.0 |")
     assert line.count("|") == 4 + len(PACKAGES)
+
+
+def test_annotations_that_are_read_at_import_name_no_array_with_brackets():
+    """`@function.register` evaluates annotations, and csr_array has brackets from SciPy 1.16 on."""
+    read = [(path.name, ast.unparse(node.args), ast.unparse(node.returns or ast.Constant(None)))
+            for path in modules().values() for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef)
+            and any(isinstance(d, ast.Attribute) and d.attr == "register"
+                    for d in node.decorator_list)]  # fmt: skip
+    assert read
+    assert not [each for each in read if "_array[" in f"{each}"]
