@@ -64,10 +64,14 @@ def outcome(python: str, end: str, wheel: Path, every: int) -> Outcome:
             said = subprocess.run([inside, "-V"], capture_output=True, text=True, check=True)
             return Outcome(end, (said.stdout.split()[1],), "there is no wheel of one of them")
         subprocess.run([inside, "-m", "pip", "check"], check=True)
-        multiply(inside, folder)
         asked = [inside, "-c", OF_ENVIRONMENT, *PACKAGES]
-        versions = subprocess.run(asked, capture_output=True, text=True, check=True)
-        return Outcome(end, tuple(versions.stdout.split()), sample(inside, every))
+        said = subprocess.run(asked, capture_output=True, text=True, check=True)
+        versions = tuple(said.stdout.split())
+        try:
+            multiply(inside, folder)
+        except subprocess.CalledProcessError:
+            return Outcome(end, versions, "error: no product")
+        return Outcome(end, versions, sample(inside, every))
 
 
 def sample(python: Path, every: int) -> str:
