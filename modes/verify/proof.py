@@ -268,7 +268,9 @@ GROUPS_SHOWN, CONDITIONS_SHOWN = 4, 4
 
 def headline(proof: Proof) -> Section:
     """The outcome in one sentence."""
-    return Section("", (headline_text(proof),))
+    text = derived_from(proof.op_type, proof.domain)
+    derived = (f"The rule is derived from {text} by SymPy.",) if text and proof.cases else ()
+    return Section("", (headline_text(proof), *derived))
 
 
 def headline_text(proof: Proof) -> str:
@@ -282,11 +284,9 @@ def headline_text(proof: Proof) -> str:
             f"equal ONNX Runtime's kernel in {cases} of {len(proof.results)} cases."
         )
     exact = sum(r.outcome == EXACT for r in proof.results)
-    text = derived_from(proof.op_type, proof.domain)
-    derived = f" The rule is derived from {text} by SymPy." if text else ""
     return (
         f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
-        f"{len(proof.results)} cases exactly, entry by entry, by SymPy.{derived}"
+        f"{len(proof.results)} cases exactly, entry by entry, by SymPy."
     )
 
 
