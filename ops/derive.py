@@ -83,11 +83,11 @@ class Derivation:
     primes, `KroneckerDelta(i, i')` is 1 where i = i' and else 0, and names of lines stand for their
     values.
 
-    >>> derivation("Softmax").texts
+    >>> find_derivation("Softmax").texts
     ('y[*r, k] = exp(x[*r, k])/sum(exp(x[*r, j]), j)',)
-    >>> derivation("MatMul").jacobian["a"]
+    >>> find_derivation("MatMul").jacobian["a"]
     KroneckerDelta(i, i')*KroneckerDelta(n, n')*b[n, j', k]
-    >>> derivation("Tanh").jacobian, derivation("Cast").texts
+    >>> find_derivation("Tanh").jacobian, find_derivation("Cast").texts
     ({'x': 1 - Y**2}, ('x',))
     """
 
@@ -111,7 +111,7 @@ class Derivation:
         return {x: d for x, d in found.items() if d != 0}
 
 
-def derivation(op_type: str, domain: str = "") -> Derivation | None:
+def find_derivation(op_type: str, domain: str = "") -> Derivation | None:
     """What the rule of an operator is derived from by SymPy when it is declared; None for a rule
     that is written by hand, a definition by other operators, and a derivative that is zero.
     """

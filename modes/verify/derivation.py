@@ -13,7 +13,7 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import OnnxJacError, OnnxJacWarning
 from ...jacobians.text import clipped
 from ...ops import Node, Step, find
-from ...ops.derive import derivation as declared_derivation
+from ...ops.derive import find_derivation
 from ...ops.formulas import derive, parse
 from ...ops.indexed import Indexed
 from ...ops.registry import Declaration, full_name
@@ -85,7 +85,7 @@ def derivation(op_type: str, domain: str, cases: Sequence[Case], full: bool) -> 
 
 def derived_from(op_type: str, domain: str) -> str:
     """The text of which SymPy makes the rule, while it is declared; empty for any other rule."""
-    found = declared_derivation(op_type, domain)
+    found = find_derivation(op_type, domain)
     return " or ".join(found.texts) if found else ""
 
 

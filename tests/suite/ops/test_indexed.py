@@ -12,7 +12,7 @@ from onnxjac import InputError
 from onnxjac.jacobians import Contraction
 from onnxjac.modes.verify.case import node_case
 from onnxjac.ops import numbers
-from onnxjac.ops.derive import derivation
+from onnxjac.ops.derive import find_derivation
 from onnxjac.ops.formulas import Mean, Total
 from onnxjac.ops.indexed import INDEXED, Indexed
 from onnxjac.ops.indices import Indices
@@ -196,7 +196,7 @@ GENERAL = {
 @pytest.mark.parametrize("op_type", GENERAL)
 def test_the_general_entry_is_the_entry_of_the_matrix(op_type):
     shapes, attrs, out = GENERAL[op_type]
-    found, rule = derivation(op_type), INDEXED[op_type]
+    found, rule = find_derivation(op_type), INDEXED[op_type]
     case = node_case(op_type, *shapes, **attrs)
     held = [case.point[name] for name in case.names]
     y = case.model.run(case.point, engine="numpy")[case.results[0]]
@@ -218,6 +218,6 @@ def test_the_general_entry_is_the_entry_of_the_matrix(op_type):
 
 
 def test_operators_by_hand_have_no_derivation():
-    assert derivation("Det") is None
-    assert derivation("Shape") is None
-    assert derivation("LSTM") is None
+    assert find_derivation("Det") is None
+    assert find_derivation("Shape") is None
+    assert find_derivation("LSTM") is None

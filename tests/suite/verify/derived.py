@@ -16,7 +16,7 @@ from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import CaseCheck, Verdict
 from onnxjac.modes.verify.definition import block_slices, symbolic_matrix
 from onnxjac.ops import find
-from onnxjac.ops.derive import derivation as declared_derivation
+from onnxjac.ops.derive import find_derivation as declared_derivation
 from onnxjac.ops.indexed import Indexed
 from onnxjac.ops.node import Node
 from onnxjac.ops.registry import full_name

@@ -7,7 +7,7 @@ import pytest
 from onnxjac import InputError, derive, prove
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.derivation import derived_from
-from onnxjac.ops.derive import derivation
+from onnxjac.ops.derive import find_derivation
 from onnxjac.ops.indexed import INDEXED
 from onnxjac.ops.registry import full_name
 from onnxjac.ops.rules.elementwise import FORMULAS
@@ -34,7 +34,7 @@ def test_the_page_has_the_tables():
     count = Counter(how for _, how, _ in rows)
     assert count[derived.FORMULA] + count[derived.INDICES] >= 90
     for name in {*FORMULAS, *INDEXED} - {"com.microsoft::Range"}:  # it has no case
-        assert derivation(name.rpartition("::")[2], name.rpartition("::")[0]), name
+        assert find_derivation(name.rpartition("::")[2], name.rpartition("::")[0]), name
     assert derived.section(rows) in derived.PAGE.read_text(encoding="utf-8")
     assert {name for name, how, _ in rows if how == derived.NOT} == derived.REASONS.keys()
     assert {name for name, how, _ in rows if how == derived.TESTED} == derived.MEASURED.keys()
