@@ -26,7 +26,7 @@ def run(command: str) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         clone = ["git", "clone", "-q", str(ROOT), folder]
         subprocess.run(clone, check=True)
-        told = {**kept, "PYTEST_ADDOPTS": "tests/test_names.py"}
+        told = {**kept, "PYTEST_ADDOPTS": "tests/suite/test_names.py"}
         return subprocess.run(command, shell=True, cwd=folder, env=told).returncode == 0
 
 

@@ -4,8 +4,8 @@
 
 Every operator with a script for PyTorch is differentiated along a line, to the fourth order, at the
 point of its proof, at zeros, at ties and far out. The truth are the values of its definition in
-ONNX in 900 digits, and no derivative: see `tests.jets.truth`. Points on a kink are left out, where
-the values on either side say different things.
+ONNX in 900 digits, and no derivative: see `tests.suite.jets.truth`. Points on a kink are left out,
+where the values on either side say different things.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 import onnxjac as oj
-from jets.truth import along_line
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import SCRIPTS
 from onnxjac.modes.verify.check import CaseCheck
+
+from .suite.jets.truth import along_line
 
 ORDER = 4
 WRONG = 1e-5

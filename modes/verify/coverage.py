@@ -234,9 +234,9 @@ def status(op_type: str, domain: str = "") -> tuple[str, str]:
         defined = declared.definition is not None
         return RULE, "defined by other operators" if defined else "a rule gives its Jacobian blocks"
     if not domain and op_type in CONTROL:
-        return RULE, "its branch, or its turns, at the point are differentiated: tests/modes"
+        return RULE, "its branch, or its turns, at the point are differentiated: tests/suite"
     if not domain and op_type in SEQUENCES:
-        return RULE, "a sequence or optional stands for the tensors that it holds: tests/modes"
+        return RULE, "a sequence or optional stands for the tensors that it holds: tests/suite"
     if domain == TRAINING and (op_type == "Gradient" or op_type in OPTIMIZERS):
         return RULE, "replaced by plain operators"
     if domain == MICROSOFT and op_type in SHARED:

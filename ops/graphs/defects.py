@@ -3,7 +3,7 @@
 A row names the operators, says what the runtime does and for which operands, and which version had
 it last. Without a remedy the runtime is not asked, and a kernel of this package computes the step;
 a function stands in for it; or the function that is named writes the graph otherwise.
-`tests/model/test_defects.py` runs the runtime itself at such operands, and fails where it is
+`tests/suite/model/test_defects.py` runs the runtime itself at such operands, and fails where it is
 mended.
 """
 

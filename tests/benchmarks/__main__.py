@@ -12,9 +12,9 @@ from pathlib import Path
 
 from . import __doc__ as description
 from .contenders import MODULES
-from .document import document
+from .document import document, record
 from .limits import Machine
-from .report import Outcome, machine_readable
+from .report import Outcome
 from .rounds import Worker, measure, workers
 from .table import COMPARED, EACH, compared, each, show
 from .worker import WARM
@@ -109,7 +109,7 @@ def main() -> None:
 def write(measured: list[Outcome], asked: argparse.Namespace) -> None:
     """Write the requested files."""
     if asked.json:
-        asked.json.write_text(json.dumps([machine_readable(o) for o in measured], indent=1))
+        asked.json.write_text(json.dumps(record(measured, asked.rounds), indent=1))
     if asked.markdown:
         asked.markdown.write_text(document(measured, asked.rounds))
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from linear.elimination.chains import cnn, perceptron, random_chain, random_dag
-from networks.test_networks import MODELS, below, loaded
+from networks.stored import MODELS, below, loaded
 from onnxjac import linearize
 from onnxjac.jacobians import Dag
 from onnxjac.modes.linear.elimination.dense import orders
+from suite.linear.elimination.chains import cnn, perceptron, random_chain, random_dag
 
 
 def dags() -> Iterator[tuple[str, Dag]]:

@@ -7,8 +7,9 @@ import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from .report import Outcome
+from .report import Outcome, machine_readable
 from .table import COMPARED, EACH, compared, each, markdown
 
 LIBRARIES = ("onnxjac", "numpy", "scipy", "onnx", "onnxruntime", "jax", "torch",
@@ -40,6 +41,14 @@ of the workload, with the libraries that it imports.
 
 {each}
 """
+
+
+def record(outcomes: list[Outcome], rounds: int) -> dict[str, Any]:
+    """Everything that was measured but the results, with what it was measured on, for JSON."""
+    return {
+        "date": f"{datetime.now(UTC).date()}", "cpu": cpu(), "versions": versions(),
+        "rounds": rounds, "outcomes": [machine_readable(outcome) for outcome in outcomes],
+    }  # fmt: skip
 
 
 def document(outcomes: list[Outcome], rounds: int) -> str:

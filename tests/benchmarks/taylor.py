@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental.jet import jet
 
 import onnxjac as oj
-from jets.networks import electrons, mlp
+from suite.jets.networks import electrons, mlp
 
 ROUNDS = 11
 

@@ -14,9 +14,9 @@ import numpy as np
 
 import onnxjac as oj
 from endurance.models import diamonds, heavy, long_model
-from faults.models import CNN, MLP, point_of
-from linear.elimination.meter import Meter
 from onnxjac.modes.linear.elimination.plan import eliminated
+from suite.faults.models import CNN, MLP, point_of
+from suite.linear.elimination.meter import Meter
 
 KINDS = {
     "lazy": lambda J: J,

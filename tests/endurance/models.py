@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from faults.models import model_of
+from suite.faults.models import model_of
 
 NODES = ("Mul", "Tanh", "Add", "Sigmoid", "Sub")
 

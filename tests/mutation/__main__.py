@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from .choice import Tests
     from .mutants import Mutant
 
-TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/model",
-    "tests/linear", "tests/verify", "tests/sparsity")  # fmt: skip
+TESTS = [
+    f"tests/suite/{name}" for name in (
+        "jacobians", "ops", "test_doctests.py", "modes", "model", "linear", "verify", "sparsity",
+    )
+]  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

@@ -36,7 +36,7 @@ class Tests:
 
     def folders(self) -> dict[str, int]:
         """The number of tests in each folder, or in each file outside the folders."""
-        return Counter("/".join(Path(file(test)).parts[:2]) for test in self.seconds)
+        return Counter("/".join(Path(file(test)).parts[:3]) for test in self.seconds)
 
     def near(self, mutant: Mutant, budget: float) -> list[list[str]]:
         """Tests in two rounds, a quick one and then all that fit into `budget` seconds."""
@@ -77,7 +77,7 @@ class Tests:
     def doctests(self, mutant: Mutant) -> list[str]:
         """The examples in the mutant's own docstrings."""
         dotted = ".".join(("onnxjac", *Path(mutant.path).with_suffix("").parts))
-        test = f"tests/test_doctests.py::test_docstrings[{dotted.removesuffix('.__init__')}]"
+        test = f"tests/suite/test_doctests.py::test_docstrings[{dotted.removesuffix('.__init__')}]"
         return [test] if test in self.seconds else []
 
     @cached_property

@@ -20,7 +20,7 @@ import mpmath
 import numpy as np
 import sympy as sp
 
-from check_rule import one_node
+from models.one_node import one_node
 from onnxjac.modes.hessian import hessian
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load

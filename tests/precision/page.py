@@ -39,7 +39,7 @@ Every value, slope and second derivative is right within {BOUND} units, in float
 from the smallest subnormal number to a quarter of the largest, for both signs and on both sides of
 every kink. `cd tests && python -m precision operators` measures this with NumPy against mpmath in
 up to 900 digits, and writes this table of the largest errors found, in units;
-`tests/ops/test_accuracy.py` keeps it so.
+`tests/suite/ops/test_accuracy.py` keeps it so.
 
 A unit is ε times the largest of three sizes: of the true result; of what a relative change of the
 inputs by 1 changes in it, which no algorithm that is given rounded inputs can be expected to beat;

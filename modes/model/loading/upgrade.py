@@ -1,7 +1,7 @@
 """Upgrade: one working opset, no functions, and checked attributes, for rules and kernels.
 
 Each repair was found by comparing the original with the converted model, as
-`tests/model/test_opsets.py` does for every opset from 7 on.
+`tests/suite/model/test_opsets.py` does for every opset from 7 on.
 """
 
 from __future__ import annotations

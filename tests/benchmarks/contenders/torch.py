@@ -58,6 +58,9 @@ def loaded(weights: list[nn.Parameter], point: tuple[torch.Tensor, ...]) -> None
 SMALL = 1000
 """The most weights of an MLP for which an expert writes the products by hand."""
 
+DEEP = 30
+"""The most tensors of a model whose linear function is compiled: a ResNet's takes minutes."""
+
 
 class Functional(Peer):
     """`torch.func.jvp` and `torch.func.vjp`: every JVP recomputes the primal."""
@@ -176,17 +179,6 @@ class Linearized(Functional):
         return linearize(f, *point)[1]
 
 
-class Compiled(Linearized):
-    """`torch.compile` of the function from `torch.func.linearize`."""
-
-    only: ClassVar[tuple[str, ...]] = ("jvp", "hvp", "ggn", "columns", "gmres")
-
-    def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
-        if self.workload.kinks:  # a ResNet: 370 ms compiled, 334 ms linearised
-            raise Absent("compiling takes minutes, and was no faster than linearize")
-        return torch.compile(super().pushing(f, *point), dynamic=False)
-
-
 class Retained(Functional):
     """`torch.autograd` on a retained graph; JVPs by differentiating twice."""
 
@@ -271,6 +263,39 @@ class Retained(Functional):
         (slope,) = grad(self.loss_of(y), y, create_graph=True)
         v = self.arrays(self.tangent)
         return lambda: pull(grad(slope, y, push(*v), retain_graph=True)[0])
+
+
+class Compiled(Retained):
+    """`torch.compile`: of the linear function from `torch.func.linearize`, and of the model, whose
+    backward pass PyTorch compiles with it.
+    """
+
+    only: ClassVar[tuple[str, ...]] = (
+        "jvp", "vjp", "hvp", "ggn", "columns", "gmres", "grad", "adam",
+    )  # fmt: skip
+
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        super().__init__(workload, device)
+        self.compiled = torch.compile(self.f, dynamic=False)
+
+    def loss(self, *point: Any) -> Any:
+        return self.loss_of(self.compiled(*point))
+
+    def gradient(self) -> Callable[..., Any]:
+        """The gradient of the loss that is not compiled: `pushing` compiles its derivative."""
+        return torch.func.grad(super().loss, tuple(range(len(self.point))))
+
+    def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
+        if len(point) > DEEP:  # a ResNet: 370 ms compiled, 334 ms linearised
+            raise Absent("compiling takes minutes, and was no faster than linearize")
+        return torch.compile(linearize(f, *(x.detach() for x in point))[1], dynamic=False)
+
+    def pulling(self) -> Callable[[Any], Any]:
+        y = self.compiled(*self.point)
+        return lambda u: grad(y, self.point, u, retain_graph=True)
+
+    jvp, columns = Functional.jvp, Functional.columns
+    hvp, ggn, pushed = Functional.hvp, Functional.ggn, Functional.pushed
 
 
 class Expert(Functional):
