@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -145,7 +145,7 @@ def derivative(
     return found
 
 
-def batch_sizes(model: Model, names: Names) -> frozenset[str]:
+def batch_sizes(model: Model, names: Iterable[str]) -> frozenset[str]:
     """The free sizes of the first axes of some inputs."""
     free = free_sizes(model.inputs)
     return frozenset(free[name][0] for name in names if 0 in free.get(name, ()))

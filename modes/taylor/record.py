@@ -183,7 +183,7 @@ def record_along(t: Trace, lines: Lines, of: str) -> ir.Value:
 def free_samples(t: Trace, lines: Lines) -> frozenset[Atom]:
     """The free sizes of the batches of tensors that move by samples."""
     shapes = [(shape_of(t.values[name]), v) for name, v in lines.vectors.items()]
-    sizes = [shape[0] for shape, v in shapes if len(shape) == v.ndim]
+    sizes: list[Any] = [shape[0] for shape, v in shapes if len(shape) == v.ndim]
     return frozenset[Atom]().union(*(n.roots() for n in sizes if isinstance(n, SymInt)))
 
 

@@ -332,9 +332,8 @@ def _add(op: Op, x: Array, y: Array) -> Array | None:
 
 
 def _side_by_side(op: Op, *parts: Array) -> Array | None:
-    """Tensors in zeros, side by side along one axis, are joined without them: a tangent of Concat.
-    """
-    inner, starts, axes = [], [], set()
+    """Tensors padded with zeros to lie side by side are joined, as tangents of Concat are."""
+    inner, starts, axes = list[Array](), list[tuple[Number, ...]](), set[int]()
     for part in parts:
         node = made_by(part, "Pad")
         pads = tracked_entries(node.inputs[1]) if node is not None else None

@@ -297,7 +297,8 @@ class Coefficients:
         """Sums of entries whose directions differ, for all directions, as one product of matrices:
         yᵣ = Σ x[s, e] ∘ (index[s, e] = r) over slots s and entries e.
         """
-        assert term.slots is not None and self.directions is not None
+        assert term.slots is not None
+        assert self.directions is not None
         x, index = self.bare(term), term.slots.index
         labels = ascii_lowercase[: len(J.in_shape)]
         gone = {labels[axis] for axis in summed_axes(J.out_shape, J.in_shape)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -107,7 +106,7 @@ def between(x: ir.Value, y: ir.Value) -> list[ir.Node]:
             node = v.producer()
             met = [] if node is None else [visit(w) for w in operands_of(node)]
             known[id(v)] = any(met)
-            if any(met) and node not in order:
+            if node is not None and any(met) and node not in order:
                 order.append(node)
         return known[id(v)]
 

@@ -212,7 +212,8 @@ class Taylor(Coefficients, Reading):
             lifted = [part and self.spread(part, x, shape, batched)
                       for part, x in zip(parts, inputs, strict=True)]  # fmt: skip
             if kind == "Where":
-                zero, moved = np.zeros((), dtype_of(like[0])), iter(self.united([*filter(None, lifted)]))
+                zero = np.zeros((), dtype_of(like[0]))
+                moved = iter(self.united([part for part in lifted if part]))
                 chosen = [part and next(moved) for part in lifted[1:]]
                 made = self.over.Where(inputs[0], *(zero if part is None else self.whole(part)
                                                     for part in chosen))  # fmt: skip

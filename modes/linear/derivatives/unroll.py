@@ -193,8 +193,7 @@ def flatly(value: Any) -> Iterator[Any]:
 
 
 def shaped_as_here(model: Model, free: Collection[str] = ()) -> Symbols:
-    """Symbols for a recording that serves all points of the same shapes, or of other `free` sizes.
-    """
+    """Symbols for a recording that serves all points of the same shapes but for `free` sizes."""
     sizes = free_sizes(model.inputs).values()
     return Symbols(fixed={size for axes in sizes for size in axes.values()}.difference(free))
 

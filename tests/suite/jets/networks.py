@@ -61,7 +61,8 @@ def electrons(count, widths=(64, 16), layers=3, determinants=2, dtype=np.float64
              "aes = Concat<axis = 3>(ae, re)", "h0 = Reshape(aes, nuclei)",
              "Y = Unsqueeze(x, first)", "ee = Sub(X, Y)", "ee2 = Mul(ee, ee)",
              "rr2 = ReduceSum<keepdims = 1>(ee2, xyz)", "safe = Add(rr2, eye)",
-             "rr1 = Sqrt(safe)", "rr = Mul(rr1, apart)", "g0 = Concat<axis = 3>(ee, rr)"]  # fmt: skip
+             "rr1 = Sqrt(safe)", "rr = Mul(rr1, apart)",
+             "g0 = Concat<axis = 3>(ee, rr)"]  # fmt: skip
     width, pairs = 4 * A, 4
     for k in range(layers):
         drawn(f"W{k}", 2 * width + pairs, one)
@@ -71,12 +72,13 @@ def electrons(count, widths=(64, 16), layers=3, determinants=2, dtype=np.float64
                   f"f{k} = Concat<axis = 2>(h{k}, mm{k}, n{k})", f"a{k} = MatMul(f{k}, W{k})",
                   f"t{k} = Tanh(a{k})", f"b{k} = MatMul(g{k}, V{k})",
                   f"s{k} = Tanh(b{k})"]  # fmt: skip
-        lines += [f"h{k + 1} = Add(t{k}, h{k})" if width == one else f"h{k + 1} = Identity(t{k})",
-                  f"g{k + 1} = Add(s{k}, g{k})" if pairs == two else f"g{k + 1} = Identity(s{k})"]  # fmt: skip
+        for new, old, same in (("h", "t", width == one), ("g", "s", pairs == two)):
+            made = f"Add({old}{k}, {new}{k})" if same else f"Identity({old}{k})"
+            lines.append(f"{new}{k + 1} = {made}")
         width, pairs = one, two
     drawn("O", width, D * N // 2)
     weights["decay"] = (1 + rng.uniform(size=(A, D * N // 2))) / 4
-    lines += ["o = MatMul(h%d, O)" % layers, "far = Squeeze(re, xyz)", "fall = MatMul(far, decay)",
+    lines += [f"o = MatMul(h{layers}, O)", "far = Squeeze(re, xyz)", "fall = MatMul(far, decay)",
               "less = Neg(fall)", "envelope = Exp(less)", "oe = Mul(o, envelope)",
               "split = Reshape(oe, orbitals)",
               "M = Transpose<perm = [0, 1, 3, 2, 4]>(split)", "dets = Det(M)",

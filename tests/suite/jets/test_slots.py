@@ -1,5 +1,5 @@
-"""Laplacians of models whose entries move in few directions: beside the trace of the Hessian, beside
-the same graph without slots, and what they carry.
+"""Laplacians of models whose entries move in few directions: beside the trace of the Hessian and
+the same graph without slots; what they carry; the index.
 """
 
 import numpy as np
@@ -23,7 +23,8 @@ PAIRS = """(double[n, 5, 3] x) => (double[n] y)
 
 RING = """(double[n, 6, 2] x) => (double[n] y)
 <int64[6] next = {1, 2, 3, 4, 5, 0}, int64[1] xyz = {-1}, int64[2] both = {-2, -1},
- double[2, 3] W = {1, -0.5, 0.3, 0.2, 0.7, -1}, double[3, 3] V = {1, 2, 3, -1, 0.5, 2, 0.1, 0.2, 0.3}>
+ double[2, 3] W = {1, -0.5, 0.3, 0.2, 0.7, -1},
+ double[3, 3] V = {1, 2, 3, -1, 0.5, 2, 0.1, 0.2, 0.3}>
 { m = MatMul(x, W)  h = Tanh(m)  g = Gather<axis = 1>(h, next)  k = Mul(h, g)  v = MatMul(k, V)
   t = Sin(v)  u = Gather<axis = 1>(t, next)  w = Add(t, u)  z = Mul(w, w)
   y = ReduceSum<keepdims = 0>(z, both) }
@@ -107,14 +108,14 @@ def test_weights_belong_to_directions():
 
 @pytest.mark.parametrize("count", [4, 6])
 def test_electrons_beside_the_hessian(count):
-    model, _ = electrons(count, widths=(8, 4))
+    model, _ = electrons(count, widths=(8, 4), layers=2)
     point = drawn({"x": (2, count, 3)}, count)
     np.testing.assert_allclose(oj.laplacian(model, point), traces(model, point), rtol=1e-9)
 
 
 def test_pairs_carry_six_directions():
     """No tensor of pairs has more slots, and means over pairs have all 18 directions."""
-    model, _ = electrons(6, widths=(8, 4))
+    model, _ = electrons(6, widths=(8, 4), layers=2)
     point = drawn({"x": (2, 6, 3)})
     graph = graph_of(model, point)
     names = [n for s in graph.steps for n in s.outputs if n]
@@ -124,33 +125,23 @@ def test_pairs_carry_six_directions():
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("engine", [None, "torch", "jax"])
-def test_electrons_beside_jax(engine):
+def test_electrons_beside_jax_and_folx():
     jax = pytest.importorskip("jax")
-    from benchmarks.taylor import log_psi, trace_of_hessian
+    from benchmarks.taylor import forward_laplacian, log_psi, trace_of_hessian
 
-    model, weights = electrons(4, widths=(8, 4))
-    point = drawn({"x": (2, 4, 3)})
+    model, weights = electrons(4, widths=(8, 4), layers=1)
+    x = drawn({"x": (2, 4, 3)})["x"]
+    found = {engine: oj.laplacian(model, {"x": x}, engine=engine)
+             for engine in (None, "torch", "jax")}  # fmt: skip
     with jax.enable_x64(True):
         arrays = {n: jax.numpy.asarray(w) for n, w in weights.items()}
-        f = trace_of_hessian(lambda x: log_psi(arrays, x.reshape(4, 3)))
-        expected = np.array([f(jax.numpy.asarray(x.ravel())) for x in point["x"]])
-    np.testing.assert_allclose(oj.laplacian(model, point, engine=engine), expected, rtol=1e-9)
-
-
-@pytest.mark.peers
-def test_electrons_beside_folx():
-    jax, folx = pytest.importorskip("jax"), pytest.importorskip("folx")
-    from benchmarks.taylor import log_psi
-
-    model, weights = electrons(4, widths=(8, 4))
-    point = drawn({"x": (2, 4, 3)})
-    with jax.enable_x64(True):
-        arrays = {n: jax.numpy.asarray(w) for n, w in weights.items()}
-        for threshold in (0, 6):
-            f = folx.forward_laplacian(lambda x: log_psi(arrays, x), sparsity_threshold=threshold)
-            expected = np.array([f(jax.numpy.asarray(x)).laplacian for x in point["x"]])
-            np.testing.assert_allclose(oj.laplacian(model, point), expected, rtol=1e-9)
+        ways = {"nested": trace_of_hessian(lambda x: log_psi(arrays, x.reshape(4, 3))),
+                "folx": forward_laplacian(lambda x: log_psi(arrays, x.reshape(4, 3)), most=6)}
+        truth = {name: np.array(jax.jit(jax.vmap(f))(x.reshape(2, 12)))
+                 for name, f in ways.items() if f}  # fmt: skip
+    for values in truth.values():
+        for value in found.values():
+            np.testing.assert_allclose(value, values, rtol=1e-9)
 
 
 def test_another_batch_and_an_export_that_is_differentiated():
