@@ -120,7 +120,10 @@ def engine_of(J: Linearization, name: str = "") -> Iterator[str]:
     for side, kind in ((J, name), (vars(J).get("T"), "Jᵀ ")):
         taken = vars(side).get("structure") if side is not None else None
         if isinstance(taken, Compiled | Adaptive):
-            yield kind + taken.choice
+            is_said = taken.choice.startswith("compiled")
+            yield f"{kind}{'' if is_said else 'products: '}{taken.choice}"
+        elif taken is None and side is J:
+            yield f"{kind}products: none yet; the first ones go through the DAG"
 
 
 # -- local: one step -------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Coefficients:
     ) -> None:  # fmt: skip
         self.over, self.order, self.directions, self.weights = over, order, directions, weights
         self.replay = Replay(over, samples)
-        self.spread_out: dict[int, tuple[Term, Term]] = {}
+        self.spread_out: dict[Any, tuple[Term, Term]] = {}
         self.most_slots = 0
 
     def is_batched(self, degree: int) -> bool:
@@ -114,9 +114,9 @@ class Coefficients:
 
     def joined(self, terms: Iterable[Term]) -> Iterator[Term]:
         """The terms; several of the same array become one, with the sum of their factors."""
-        alike: dict[int, list[Term]] = {}
+        alike: dict[Any, list[Term]] = {}
         for term in terms:
-            alike.setdefault(id(term.array), []).append(term)
+            alike.setdefault(key_of(term), []).append(term)
         for first, *rest in alike.values():
             factors = [self.over.Mul(t.factor, t.number) for t in (first, *rest)
                        if t.factor is not None] if rest else []  # fmt: skip
@@ -184,8 +184,9 @@ class Coefficients:
             return Term(array)
         numbers = np.take_along_axis(vectors, np.maximum(slots.index, 0), 0)
         lead = self.over.Expand(np.where(slots.index < 0, 0, numbers), (len(slots), *shape))
-        self.spread_out[id(lead)] = Term(lead), Term(array)
-        return Term(lead, slots=slots)
+        made = Term(lead, slots=slots)
+        self.spread_out[key_of(made)] = made, Term(array)
+        return made
 
     def few(self, slots: Slots) -> bool:
         """Whether slots are so few of the directions that they spare work."""
@@ -195,12 +196,12 @@ class Coefficients:
         """A term with all directions on its first axis."""
         if term.slots is None:
             return term
-        if id(term.array) not in self.spread_out:
+        if key_of(term) not in self.spread_out:
             assert self.directions is not None
             bare = Term(term.array, slots=term.slots)
             every = Slots.every(self.directions, len(shape_of(term.array)) - 1)
-            self.spread_out[id(term.array)] = bare, self.moved(bare, every)._replace(slots=None)
-        return term._replace(array=self.spread_out[id(term.array)][1].array, slots=None)
+            self.spread_out[key_of(term)] = bare, self.moved(bare, every)._replace(slots=None)
+        return term._replace(array=self.spread_out[key_of(term)][1].array, slots=None)
 
     def moved(self, term: Term, slots: Slots) -> Term:
         """A term in other slots, which have all that it has, or all that is asked for."""
@@ -270,11 +271,11 @@ class Coefficients:
             return None
         slots = self.along_free_sizes(Slots(directions), J.out_shape)
         made = Term(J._apply(self.over, self.bare(term)), term.number, slots=slots)
-        _, whole = self.spread_out.get(id(term.array), (None, None))
+        _, whole = self.spread_out.get(key_of(term), (None, None))
         if whole is not None and term.factor is None:
             y = J._apply(self.over, whole.array)
             if is_repeated_constant(y):  # which needs less than its slots
-                self.spread_out[id(made.array)] = made, Term(y)
+                self.spread_out[key_of(made)] = made, Term(y)
         self.most_slots = max(self.most_slots, len(slots))
         return made
 
@@ -315,6 +316,13 @@ class Coefficients:
         if any(m > 1 and is_symbolic(n) for m, n in zip(slots.index.shape[1:], shape, strict=True)):
             raise Unknown(slots)
         return slots
+
+
+def key_of(term: Term) -> Any:
+    """What terms have in common that differ in numbers and factors; equal constants may be one
+    array, and belong to other directions.
+    """
+    return id(term.array), term.slots
 
 
 def is_repeated_constant(x: Array) -> bool:

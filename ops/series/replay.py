@@ -12,7 +12,7 @@ from ...jacobians.symint import Atom, SymInt, is_symbolic, replaced
 from ..graphs import Recorder, operands_of
 from ..numbers import numbers
 
-MOST = 2**24
+REPLAYED_NUMBERS = 2**24
 """Numbers that a replayed value may have."""
 
 
@@ -47,7 +47,7 @@ class Replay:
     def weights(self, shape: Shape) -> np.ndarray:
         """Numbers between 1 and 2 for the entries of a tensor."""
         found = self.shape(shape)
-        if size(found) > MOST:
+        if size(found) > REPLAYED_NUMBERS:
             raise Unknown(found)
         return self.random.uniform(1, 2, found)
 
@@ -69,8 +69,8 @@ class Replay:
         for node in nodes:
             inputs = [v if v is None else found[id(v)] if id(v) in found else self.other(v)
                       for v in node.inputs]  # fmt: skip
-            attrs = {name: python_of(a) for name, a in node.attributes.items()}
-            if max((np.size(v) for v in inputs if v is not None), default=0) > MOST:
+            attrs = {name: read_attribute(a) for name, a in node.attributes.items()}
+            if max((np.size(v) for v in inputs if v is not None), default=0) > REPLAYED_NUMBERS:
                 raise Unknown(node)
             made = numbers.run(node.op_type, inputs, attrs, domain=node.domain,
                                version=self.over.opset_imports.get(node.domain, 1),
@@ -114,7 +114,7 @@ def between(x: ir.Value, y: ir.Value) -> list[ir.Node]:
     return order
 
 
-def python_of(attribute: ir.Attr) -> Any:
+def read_attribute(attribute: ir.Attr) -> Any:
     """The value of an attribute, as the vocabulary takes it."""
     if attribute.type is ir.AttributeType.GRAPH:
         raise Unknown(attribute.name)

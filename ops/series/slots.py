@@ -36,7 +36,8 @@ class Slots:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Slots) and np.array_equal(self.index, other.index)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash((self.index.shape, self.index.tobytes()))
 
     def __len__(self) -> int:
         return len(self.index)

@@ -197,7 +197,7 @@ def works() -> Iterator[tuple[str, Contenders]]:
     """The rows."""
     yield laplacians(3, 1000)
     yield laplacians(100, 100)
-    yield energies(4, 1000)
+    yield energies(4, 300)
     yield energies(8, 100)
     yield slopes(3, 1000)
     yield slopes(100, 100)

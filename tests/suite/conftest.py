@@ -1,6 +1,7 @@
 """Options of the test run, and fixtures for all tests."""
 
 import gc
+from contextlib import contextmanager
 from zlib import crc32
 
 import numpy as np
@@ -86,6 +87,80 @@ def same_draws(monkeypatch):
     monkeypatch.setattr(Generator, "__init__", seeded)
     for method in ("standard_normal", "random", "integers"):
         monkeypatch.setattr(Generator, method, drawn(method))
+
+
+class Inside:
+    """The private attributes that tests read or replace: no other file of the suite does so."""
+
+    def __init__(self, monkeypatch):
+        self.replace = monkeypatch.setattr
+
+    def shared(self, J):
+        """The program of J for all points, or None where J has none."""
+        return J.structure._shared
+
+    def programs(self, J):
+        """The programs of products, by the numbers of columns."""
+        return J._programs
+
+    def has_dag(self, J):
+        """Whether the operators at the point of J were made."""
+        return J.at._dag is not None
+
+    def unrolled(self, J):
+        """The routes of the models that were unrolled for J, by signature."""
+        return J.route._flats
+
+    def change_products(self, kind, change):
+        """Products by this kind of operator, or of program, are change(product, J, v, ...)."""
+        name = "_flat_product" if hasattr(kind, "_flat_product") else "_product"
+        product = getattr(kind, name)
+        self.replace(kind, name, lambda *given: change(product, *given))
+
+    def forbid_programs(self, J):
+        """Products of J, or of all that adapt, are by sweeps and programs at hand alone."""
+        self.replace(J, "_program", None if not isinstance(J, type) else lambda J, columns: None)
+
+    def forbid_columns(self):
+        """No operator is multiplied out by its columns."""
+        from onnxjac.jacobians import Jacobian
+
+        self.replace(Jacobian, "_columns", None)
+
+    def forbid_diagonals(self):
+        """No diagonal is taken by products."""
+        from onnxjac.jacobians import Jacobian
+
+        self.replace(Jacobian, "_diagonal", None)
+
+    def layers_found(self):
+        """Two lists that grow: whether layers are searched at a point of many, and whether pools
+        select within samples.
+        """
+        from onnxjac.modes.curvature.gradients import Gradients
+
+        made, fixed = [], []
+        layout, within = Gradients._layout, Gradients._selects_within_samples
+        self.replace(Gradients, "_layout", lambda self, found: made.append(
+            self.J.at.derivative is not None) or layout(self, found))  # fmt: skip
+        self.replace(Gradients, "_selects_within_samples", lambda self, found: fixed.append(
+            within(self, found)) or fixed[-1])  # fmt: skip
+        return made, fixed
+
+    @contextmanager
+    def nodes_recorded(self):
+        """A list that grows by one for each node that is recorded in the block."""
+        from onnxjac.ops import Recorder
+
+        counted, append = [], Recorder._append
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Recorder, "_append", lambda *a: counted.append(1) or append(*a))
+            yield counted
+
+
+@pytest.fixture
+def inside(monkeypatch):
+    return Inside(monkeypatch)
 
 
 def pytest_collection_modifyitems(config, items):

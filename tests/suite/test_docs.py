@@ -148,7 +148,7 @@ def explained():
 EXPLAINED = explained()
 
 
-def test_what_is_to_be_explained_is_found():
+def test_public_names_are_found():
     some = {"hessian.Hessian.apply", "data.cluster.distributed", "curvature.kfac.shampoo",
             "curvature.kronecker.KroneckerFactored.inverse", "solvers.problem.Problem.hess",
             "estimators.trace.trace", "model.primal.model.Model.run"}  # fmt: skip

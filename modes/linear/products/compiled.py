@@ -23,8 +23,7 @@ from ....ops import numbers
 from ....ops.graphs import Recorder
 from ....ops.graphs.build import Graph, V, every, reachable
 from ....ops.graphs.shapes import READING
-from ...model.programs.program import compile_by, compiler
-from ...model.programs.work import size_text
+from ...model.programs.program import choice_text, compile_by, compiler
 
 Way = Callable[[Any], Any]
 """v ↦ J v; the result belongs to the caller."""
@@ -101,9 +100,9 @@ class Compiled(Jacobian):
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)
-        self._why = "asked for" if self.engine else size_text(recording)
         engine = f"{library.engine}:{device}" if library and device else self.engine
         program, self._ran = compile_by(engine, recording)
+        self._why = "asked for" if self.engine else choice_text(recording, self._ran)
         if left := getattr(program, "on_host", ()):
             self._why += f"; without kernels for {', '.join(sorted(left))}, which NumPy computes"
         return program

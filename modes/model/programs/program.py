@@ -13,7 +13,7 @@ import numpy as np
 from ....jacobians.errors import not_allowed, optional
 from ....ops.graphs.build import Graph
 from .onnxruntime import EngineError, installed
-from .work import is_cheaper_in_line, is_inexact
+from .work import is_cheaper_in_line, is_inexact, kernels_of, multiplications
 
 ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch", "jax": "jax"}
 """Modules here with a function `compile(graph) -> Program`, and the extra that installs it."""
@@ -50,6 +50,19 @@ def compile_by(engine: str | None, graph: Graph) -> tuple[Program, str]:
         with suppress(EngineError):  # it lacks a kernel for this dtype
             return compiler(name)(graph), name
     return compiler(last)(graph), last
+
+
+def choice_text(graph: Graph, ran: str) -> str:
+    """Why this engine runs a graph that was compiled without a requested engine: by its work."""
+    kernels = kernels_of(graph)
+    work = f"{len(kernels)} kernels, {sum(map(multiplications, kernels)):,} multiplications"
+    if ran == "onnxruntime":
+        return f"{work}: repays a session's call"
+    if is_cheaper_in_line(graph):
+        return f"{work}: less than a session's call takes"
+    if is_inexact(graph):
+        return f"{work}: ONNX Runtime's Fourier transform of doubles loses digits"
+    return f"{work}: ONNX Runtime {'has no kernel for it' if installed() else 'is not installed'}"
 
 
 def compiler(engine: str) -> Callable[[Graph], Program]:

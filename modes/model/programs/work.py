@@ -59,11 +59,3 @@ def is_inexact(graph: Graph) -> bool:
     """
     return any(node.op_type in ("DFT", "STFT") and dtype_of(node.outputs[0]).itemsize == 8
                for node in graph.nodes)  # fmt: skip
-
-
-def size_text(graph: Graph) -> str:
-    """The amount of work in words, and whether it repays a session's call."""
-    kernels, few = kernels_of(graph), is_cheaper_in_line(graph)
-    why = "less than a session's call takes" if few else "repays a session's call"
-    count = sum(map(multiplications, kernels))
-    return f"{len(kernels)} kernels, {count:,} multiplications: {why}"

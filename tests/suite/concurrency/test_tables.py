@@ -9,7 +9,7 @@ from onnxjac.ops.registry import DECLARATIONS
 from onnxjac.ops.symbols.number import DIGITS, MP, Number
 
 
-def test_what_is_added_to_a_table_is_seen(monkeypatch):
+def test_contents_shows_an_entry_added_to_a_table(monkeypatch):
     before = contents()
     monkeypatch.setitem(DECLARATIONS, "Nothing", None)
     after = contents()

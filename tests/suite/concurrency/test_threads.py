@@ -47,7 +47,7 @@ def test_products(expected, kind):
     together(work)
 
 
-def test_what_is_eliminated_is_eliminated_once(monkeypatch):
+def test_elimination_runs_once_for_all_threads(monkeypatch):
     """Other threads wait for the first one instead of repeating its work."""
     made, elimination = [], plan.elimination
 
@@ -100,10 +100,10 @@ def test_products_while_others_relinearize(expected):
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
-def test_a_program_at_a_point(engine):
+def test_a_program_at_a_point(engine, inside):
     model = oj.load(MLP)
     J = oj.linearize(model, point_of(model), engine=engine).relinearize(point_of(model))
-    shared = J.structure._shared
+    shared = inside.shared(J)
     program, names = shared.prepare(())
     program = program.bind(J.at.arrays(names))
     columns = np.random.default_rng(0).standard_normal((8, *J.in_shape)).astype(J.dtype)

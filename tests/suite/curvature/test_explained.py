@@ -78,7 +78,7 @@ def test_every_test_of_a_gauss_newton_matrix_passes(G):
     lambda G: 2 * G, lambda G: G.plan(), lambda G: G.compile("numpy"), lambda G: G.block("W"),
     lambda G: G + 0.5 * Identity(G.in_shape, G.dtype),
 ], ids=["scaled", "planned", "compiled", "block", "damped"])  # fmt: skip
-def test_what_was_made_of_it_knows_where_it_comes_from(G, change):
+def test_derived_operators_keep_explanation_and_checks(G, change):
     C = change(G)
     assert C.explain().asked == G.explain().asked
     assert C.explain().kinks == G.explain().kinks
@@ -118,13 +118,13 @@ def test_over_data_it_says_how_many_batches(model):
     assert names(C.check()) == [DOT, COLUMNS, *MATRICES]
 
 
-def test_what_is_not_symmetric_fails(G):
+def test_check_fails_an_asymmetric_operator(G):
     wrong = Symmetric(Diagonal(np.arange(12.0)) @ G.operator, G.domain)
     failed = [o.name for o in wrong.check().outcomes if not o.passed]
     assert failed == [DOT]
 
 
-def test_what_is_not_semidefinite_fails(model):
+def test_check_fails_an_indefinite_fisher(model):
     C = MADE["fisher"](model)
     wrong = Symmetric(-1.0 * C.operator, C.domain, C.again)
     failed = [o.name for o in wrong.check().outcomes if not o.passed]

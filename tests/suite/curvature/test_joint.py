@@ -87,7 +87,7 @@ def made(case, samples=N):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_belongs_together(case):
+def test_weights_and_biases_are_joined(case):
     """Σₛ xₙₛ gₙₛᵀ, scattered to the tensors, is Jₙᵀ u for every sample n."""
     model, point, weights = made(case)
     found = gradients(model, point, wrt=weights, joint=True, **OPTIONS)
@@ -129,7 +129,7 @@ FOLLOW = ["matmul, add", "the bias first", "conv, groups", "two layers that are 
 
 @pytest.mark.parametrize("case", FOLLOW)
 @pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
-def test_what_follows_from_the_factors(case, make):
+def test_functions_of_joint_factors_match_the_matrix(case, make):
     model, point, weights = made(case)
     K = make(model, point, wrt=weights, joint=True, **OPTIONS)
     A, n = K.toarray(), K.shape[0]

@@ -161,7 +161,7 @@ def test_a_cross_entropy_by_its_weights_takes_the_closure():
     assert_allclose(G.toarray(), H.toarray(), atol=1e-12)
 
 
-def test_what_is_drawn_anew_takes_the_closure():
+def test_a_drawn_mask_has_no_closed_form():
     """Each linearisation would draw another mask."""
     model = model_of("double[4, 3] y", """r = Constant<value = double {0.5}>()
         t = Constant<value = bool {1}>() d = Dropout(z, r, t) s = Mul(d, d)

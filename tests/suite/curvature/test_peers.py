@@ -35,7 +35,7 @@ class Both:
     def __init__(self, name, likelihood, reduction):
         torch = pytest.importorskip("torch")
         self.curvlinops = pytest.importorskip("curvlinops")
-        from ..models.export import build
+        from models.export import build
 
         self.name, self.likelihood, self.reduction = name, likelihood, reduction
         self.wrt, self.torch = WEIGHTS[name], torch

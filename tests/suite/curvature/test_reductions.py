@@ -292,7 +292,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_mean_over_samples_is_refused(name):
+def test_mean_is_refused_where_the_loss_is_no_mean_over_samples(name):
     body, why = REFUSED[name]
     model = parsed(f"""g (double[n, 4] x, int64[n] y, double[4, 3] W) =>
         (double loss, double[n, 3] z) {{ z = MatMul(x, W) {body} }}""")

@@ -50,7 +50,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_it_is_what_is_made_afresh(make):
+def test_relinearize_equals_a_fresh_operator(make):
     model, C = parsed(TEXT), None
     for p in (point(), point(), point()):
         C = C.relinearize(p) if C else make(model, p)
@@ -78,7 +78,7 @@ def test_later_writes_to_the_point_have_no_effect(make, by_torch):
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("make", [MAKERS["hessian"], MAKERS["fisher"]], ids=["hessian", "fisher"])
-def test_what_was_done_to_it_is_done_again(make, change):
+def test_relinearize_repeats_changes_of_the_operator(make, change):
     C, p = change(make(parsed(TEXT), point())), point()
     moved, expected = C.relinearize(p).relinearize(p), change(make(parsed(TEXT), p))
     assert_allclose(moved.toarray(), expected.toarray(), rtol=1e-12, atol=1e-14)
@@ -140,7 +140,7 @@ def test_a_third_point_moves_derivatives_and_builds_nothing(make):
     assert found["check_inputs"] == 1
 
 
-def test_what_is_recorded_is_the_same_for_all_weights():
+def test_one_recording_serves_all_weights():
     """With weights in any order, and also without weights."""
     model = parsed(TEXT)
     for weight in (2.0, -1.0, 3.0):

@@ -107,7 +107,7 @@ def test_blocks_of_any_curvature(G):
     assert not D["6.bias", "4.bias"].toarray().any()
 
 
-def test_it_is_shown_as_its_formula(G):
+def test_repr_is_the_formula(G):
     tensors = "(6.weight, 6.bias, 4.bias)², 362×362 float64"
     assert repr(G) == repr(G.compile("numpy")) == f"Jᵀ (∂²loss/∂logits²) J: {tensors}"
     assert repr(2 * G + 0.5 * oj.identity_like(G)) == (
@@ -115,7 +115,7 @@ def test_it_is_shown_as_its_formula(G):
     )
 
 
-def test_what_follows_from_it_is_shown_as_its_formula(G):
+def test_repr_of_blocks_and_inverses_is_their_formula(G):
     assert repr(diagonal_blocks(G)).startswith("blockdiag Jᵀ (∂²loss/∂logits²) J: (6.weight")
     assert repr(G.block("4.bias")) == "Jᵀ (∂²loss/∂logits²) J: (4.bias)², 32×32 float64"
     model, point = network("mlp")

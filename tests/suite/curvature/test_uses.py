@@ -68,7 +68,7 @@ def test_ekfac_has_the_diagonal_of_fisher_in_its_basis(case):
                                   "slices for three uses", "table", "beside constants",
                                   "padded kernel", "some rows"])  # fmt: skip
 @pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
-def test_what_follows_from_the_factors(case, make):
+def test_functions_of_factors_match_the_matrix(case, make):
     """Inverse, trace, determinant and eigendecomposition match the dense matrix."""
     model, point = made(case)
     K = make(model, point, at="out", wrt="W", likelihood="gaussian", reduction="sum")
@@ -323,14 +323,9 @@ POOLED = """pooled (double[4, 1, 6, 6] x, double[2, 1, 3, 3] W, double[8, 3] V)
   v = Reshape (p, flat)  out = MatMul (v, V) }"""
 
 
-def test_layers_of_a_pooled_network_are_found_once(monkeypatch):
+def test_layers_of_a_pooled_network_are_found_once(inside):
     """What a pool selects differs from point to point, and stays within a sample."""
-    model, made, fixed = parsed(POOLED), [], []
-    layout, within = Gradients._layout, Gradients._selects_within_samples
-    monkeypatch.setattr(Gradients, "_layout", lambda self, found: made.append(
-        self.J.at.derivative is not None) or layout(self, found))  # fmt: skip
-    monkeypatch.setattr(Gradients, "_selects_within_samples", lambda self, found: fixed.append(
-        within(self, found)) or fixed[-1])  # fmt: skip
+    model, (made, fixed) = parsed(POOLED), inside.layers_found()
     options = {"at": "out", "wrt": ["W", "V"], "likelihood": "gaussian"}
     for _ in range(200):  # until there is a template, which other threads may be making
         point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}

@@ -80,7 +80,7 @@ def test_a_copy_over_batches_of_tensors_knows_where_they_are(reduction):
         assert_allclose(copy @ np.ones(4), C @ np.ones(4))
 
 
-def test_what_was_worked_out_stays_behind():
+def test_a_pickle_holds_no_cached_work():
     model, point = loaded("mlp")
     J = oj.linearize(model, point)
     _, size = travelled(J)

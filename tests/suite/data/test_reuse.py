@@ -64,7 +64,7 @@ KEPT = """g (double[4, 3] x, bool[4] keep) => (double loss) <int64 zero = {0}> {
 }"""
 
 
-def test_what_depends_on_numbers_is_recorded_at_every_point(recorded):
+def test_compress_is_recorded_at_every_point(recorded):
     """The rule of Compress reads the condition. Where recording with symbolic sizes fails, it is
     repeated without them.
     """

@@ -170,7 +170,7 @@ def test_the_check_can_be_left_out(recwarn):
         (UNEVEN, "sum", "batch 1 has an operator of shape"),
     ],
 )
-def test_what_cannot_be_composed_is_refused(data, reduction, message):
+def test_streamed_rejects_batches_that_do_not_compose(data, reduction, message):
     with pytest.raises(InputError, match=message):
         streamed(logits_maker(), data, reduction=reduction)
 

@@ -158,7 +158,7 @@ def test_other_batches_in_the_next_pass_are_warned_of(client, reduction):
         distributed(make, shuffled, client, reduction=reduction, parts=2)
 
 
-def test_what_cannot_be_composed_is_refused(client):
+def test_distributed_rejects_parts_that_do_not_compose(client):
     with pytest.raises(InputError, match="no batches"):
         distributed(process, [], client, reduction="sum")
     with pytest.raises(InputError, match="is not one of"):

@@ -79,7 +79,7 @@ def test_shuffled_data_is_warned_of(client):
         oj.kfac(softmax_regression(), shuffled, client=client, **options)
 
 
-def test_what_cannot_be_pooled_is_refused(client):
+def test_pools_reject_wrong_clients_and_batches(client):
     with pytest.raises(InputError, match="no batches"):
         made("kfac", [], client=client)
     with pytest.raises(InputError, match="batch 1 uses the weights in another way than batch 0"):
@@ -174,6 +174,6 @@ def test_workers_that_are_lost_again_and_again(monkeypatch, kind, text, tries):
     assert client.asked == tries
 
 
-def test_what_a_task_raises_comes_as_it_is():
+def test_pools_raise_the_error_of_a_task():
     with pytest.raises(ZeroDivisionError):
         made("kfac", UNEVEN, client=Client(ZeroDivisionError("in a task")))

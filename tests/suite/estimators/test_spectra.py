@@ -200,7 +200,7 @@ def test_an_exhausted_space_ends_lanczos_quietly():
     assert abs(found.value - np.log(values).sum()) < 4 * found.error
 
 
-def test_what_is_refused():
+def test_spectra_reject_unsymmetric_and_indefinite_operators():
     unsymmetric = Hidden(np.random.default_rng(0).standard_normal((700, 700)))
     for function in (spectral_density, logdet, lambda A: low_rank(A, 3, method="nystrom")):
         with pytest.raises(InputError, match="symmetric"):

@@ -111,7 +111,7 @@ def test_more_products_than_columns(n):
     assert (trace(zero, method="xtrace").value, trace(zero, method="xtrace").error) == (0, 0)
 
 
-def test_what_is_refused():
+def test_trace_rejects_wrong_shapes_and_methods():
     with pytest.raises(InputError, match="square"):
         trace(Hidden(np.ones((2, 3))))
     with pytest.raises(InputError, match="'xtrace'"):

@@ -62,7 +62,7 @@ def test_a_text_on_a_full_disk(tmp_path, small_disk):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-def test_what_the_system_says_is_said(proto, tmp_path, monkeypatch, number):
+def test_save_reports_the_error_of_the_system(proto, tmp_path, monkeypatch, number):
     def refuse(*_, **__):
         raise OSError(number, os.strerror(number))
 
@@ -85,7 +85,7 @@ def test_an_interrupt_leaves_what_was_there(proto, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{}, LARGE])
-def test_what_is_saved_is_the_model(proto, tmp_path, options):
+def test_saved_constants_equal_the_model(proto, tmp_path, options):
     before = proto.SerializeToString()
     save(proto, tmp_path / "m.onnx", **options)
     names = set(contents(tmp_path)) - {"m.onnx"}
@@ -230,7 +230,7 @@ def test_a_file_that_is_overwritten_keeps_its_mode(proto, tmp_path, options):
         os.umask(before)
 
 
-def test_what_is_no_file_takes_no_model_of_two(proto):
+def test_save_rejects_a_device_for_two_files(proto):
     with pytest.raises(oj.OnnxJacError, match="is no file"):
         save(proto, "/dev/null", **LARGE)
 

@@ -40,7 +40,7 @@ EMPTY = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", EMPTY)
-def test_what_is_empty(case, engine):
+def test_empty_tensors_have_jacobians_of_their_shape(case, engine):
     body, of_x, of_y, shape, weights = EMPTY[case]
     weights = {k: w.astype(np.float32) if w.dtype.kind == "f" else w for k, w in weights.items()}
     m = model(body, f"(float{of_x} x) => (float{of_y} y)", **weights)

@@ -54,7 +54,7 @@ def test_zero_and_minus_zero_are_two_points():
     assert (J.relinearize({"x": -np.zeros(2, np.float32)}).diagonal() == -np.inf).all()
 
 
-def test_what_is_copied(tmp_path):
+def test_only_writeable_arrays_are_copied(tmp_path):
     """Arrays that can still be written to are copied, immutable ones are not."""
     constant = np.frombuffer(X.tobytes(), np.float32).reshape(2, 3)
     view = X.copy()[:]

@@ -37,7 +37,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case, engine):
+def test_lossy_dtypes_are_refused(case, engine):
     x, message = REFUSED[case]
     with pytest.raises(oj.InputError, match=message):
         oj.linearize(network(), {"x": x}, engine=engine)
@@ -45,7 +45,7 @@ def test_what_is_refused(case, engine):
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("case", TAKEN)
-def test_what_is_taken(case):
+def test_lossless_dtypes_are_cast(case):
     given, meant = TAKEN[case]
     J = oj.linearize(network(), {"x": given}, of="y")
     np.testing.assert_array_equal(J.point["x"], np.asarray(meant, np.float32))

@@ -121,7 +121,7 @@ def test_overflow_in_half_precision(kind):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_what_overflows_on_the_way_only(n):
+def test_products_in_halves_do_not_overflow_on_the_way(n):
     """(200 · 400 x) / 400 in float16: J v is 200 v, though 200 · 400 v overflows."""
     m = model("a = Mul(x, b) c = Mul(a, d) y = Div(c, d)", f"(float16[{n}] x) => (float16[{n}] y)",
               b=np.full(n, 200, np.float16), d=np.full(n, 400, np.float16))  # fmt: skip

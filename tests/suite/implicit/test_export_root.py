@@ -77,7 +77,7 @@ def test_an_equation_in_single_precision():
     assert_allclose(found["p_cotangent"], 0.5 / np.sqrt(p), rtol=1e-5)
 
 
-def test_what_cannot_be_exported_is_an_error():
+def test_export_rejects_a_root_of_two_tensors():
     point = {"x": np.zeros(3), "l": 0.0, "Q": np.eye(3), "c": np.ones(3), "a": np.ones(3)}
     R = oj.root(optimality(), point, x=["x", "l"], wrt="c")
     with pytest.raises(oj.InputError, match="one tensor of the shape of x"):

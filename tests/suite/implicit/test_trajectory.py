@@ -155,7 +155,7 @@ def test_behind_a_trajectory():
         oj.hessian(loss, {"h": whole})
 
 
-def test_what_does_not_fit_is_an_error():
+def test_trajectory_rejects_wrong_arguments():
     with pytest.raises(oj.InputError, match=r"save=\[21\] holds no numbers of steps from 0 to 20"):
         oj.trajectory(reaction(), START, steps=20, save=[21], **OPTIONS)
     with pytest.raises(oj.InputError, match="wrt='uu' is computed by the model"):

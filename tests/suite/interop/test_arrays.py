@@ -129,7 +129,7 @@ def test_left_products():
     assert_allclose(Exchanged(u) @ J, J.T @ u, rtol=1e-13)
 
 
-def test_what_others_overwrite_is_copied():
+def test_subclasses_of_arrays_are_copied():
     x = np.array(POINT["x"])
     J = oj.linearize(MODEL, {**POINT, "x": Guarded(x)}, of="logits", wrt="fc1")
     before = J.toarray()

@@ -156,7 +156,7 @@ def test_factors_move_with_any_engine(engine):
             assert_allclose(found.toarray(), wanted.toarray(), **TIGHT)
 
 
-def test_what_was_known_here_is_known_later():
+def test_a_trace_leaves_nothing_in_its_operators():
     """Nothing that a trace made remains in an operator that it used."""
     K = CURVATURE["kfac"](POINT, engine="jax")
     inside = jax.jit(lambda v: K.inverse(0.1) @ v)(v)

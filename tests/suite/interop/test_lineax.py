@@ -42,7 +42,7 @@ def test_products_both_ways(kind):
         (KINDS["kfac"](), {"symmetric"}),
     ],
 )
-def test_it_is_tagged_by_what_is_known(J, found):
+def test_tags_follow_the_structure(J, found):
     A = J.to_lineax()
     for name in ("symmetric", "diagonal", "positive_semidefinite"):
         assert getattr(lineax, f"is_{name}")(A) == (name in found)

@@ -101,7 +101,7 @@ def test_the_model_does_not_follow_the_module(net, model):
         net.fc2.weight.div_(2)
 
 
-def test_what_the_exporter_cannot_follow_is_traced():
+def test_branching_modules_are_traced_with_a_warning():
     module = Branching()
     with pytest.warns(oj.OnnxJacWarning, match="traced instead, with its branches") as caught:
         model = oj.load(module, example_inputs=torch.ones(4, 3), dynamic_batch=True)
@@ -127,7 +127,7 @@ def test_a_program_that_is_exported_already():
         ({"example_inputs": (np.ones((5, 7)), 1.0)}, "cannot export Net: .*; traced, "),
     ],
 )
-def test_what_does_not_fit_is_refused(net, options, message):
+def test_load_rejects_wrong_options(net, options, message):
     with pytest.raises(oj.LoadError, match=message):
         oj.load(net, **options)
     assert net.training

@@ -44,7 +44,7 @@ def test_double_precision_and_constants():
     assert_allclose(J.toarray().reshape(2, 4, 2, 3)[1, :, 1], expected[1], rtol=1e-12)
 
 
-def test_what_cannot_be_converted_is_refused():
+def test_load_rejects_callbacks_of_python():
     def strange(x):
         return jax.pure_callback(np.sin, x, x)
 

@@ -93,7 +93,7 @@ def test_a_new_point_keeps_the_pattern_and_reaches_the_solver():
         np.testing.assert_array_equal(before[i], after[i])
 
 
-def test_what_does_not_fit_is_refused():
+def test_to_petsc_rejects_another_shape_or_pattern():
     A, J = oj.to_petsc(J_at(0.0)), J_at(1.0)
     with pytest.raises(oj.InputError, match="out has another pattern"):
         oj.to_petsc(oj.asoperator(np.eye(N * N)), out=A)

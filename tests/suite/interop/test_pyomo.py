@@ -88,7 +88,7 @@ def test_everything_is_an_output_by_default():
     assert box.n_equality_constraints() == 0
 
 
-def test_what_does_not_fit_is_refused():
+def test_to_pyomo_rejects_wrong_arguments():
     with pytest.raises(oj.InputError, match="zero='x' is not in of: y, c"):
         oj.to_pyomo(oj.as_scipy(MODEL, START), zero="x")
     with pytest.raises(oj.InputError, match="not a Model"):

@@ -157,7 +157,7 @@ def test_entries_are_in_the_order_of_the_sparsity():
     assert_allclose(J.toarray(), jacobian(y).toarray(), atol=1e-12)
 
 
-def test_what_does_not_fit_is_refused():
+def test_to_sundials_rejects_wrong_arguments():
     p = oj.as_scipy(BRUSSELATOR, START, t="t", form="dense")
     with pytest.raises(oj.InputError, match="a preconditioner is for form='operator'"):
         oj.to_sundials(p, preconditioner=oj.preconditioners.ilu)

@@ -82,7 +82,7 @@ def test_a_model_takes_the_same_steps_as_by_hand(form):
     assert steps > 50
 
 
-def test_what_does_not_fit_is_refused():
+def test_sundials4py_rejects_wrong_arguments():
     sparse = oj.as_scipy(STIFF, START, t="t", form="sparse")
     with pytest.raises(oj.InputError, match="sundials4py has no sparse LU: give as_scipy"):
         oj.to_sundials(sparse, package="sundials4py")

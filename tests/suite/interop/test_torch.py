@@ -60,7 +60,7 @@ def test_first_and_second_order(loss):
     assert torch.autograd.gradgradcheck(loss, leaves(), check_fwd_over_rev=True, **CHECK)
 
 
-def test_it_is_the_function_of_pytorch(loss):
+def test_second_derivatives_equal_pytorch(loss):
     ours, theirs = leaves(), leaves()
     for f, tensors in ((loss, ours), (plain, theirs)):
         value = f(*tensors)
@@ -154,7 +154,7 @@ def test_without_gradients_nothing_is_linearised(loss, monkeypatch):
         assert_allclose(loss(*leaves()), plain(*leaves()).detach(), **TIGHT)
 
 
-def test_what_does_not_fit_is_refused(loss):
+def test_to_torch_rejects_wrong_arguments(loss):
     with pytest.raises(oj.InputError, match=r"give 2 arguments, \['fc1', 'fc2'\], not 1"):
         loss(leaves()[0])
     with pytest.raises(oj.InputError, match="no further input 'z'"):

@@ -67,7 +67,7 @@ def ways(J):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_not_chosen_has_no_part_in_j(name):
+def test_unchosen_entries_have_zero_columns(name):
     body, x, slope = CASES[name]
     J = oj.linearize(loaded(body), point(x), wrt=["x"])
     elsewhere = oj.linearize(loaded(body), point(np.full((2, 3), 1.25)), wrt=["x"])

@@ -305,14 +305,14 @@ SINGULAR = {
 
 
 @pytest.mark.parametrize("why", SINGULAR)
-def test_what_is_singular_is_said(why):
+def test_inverse_names_why_a_matrix_is_singular(why):
     J = SINGULAR[why]
     with pytest.raises(InputError, match=f"has no inverse: .*{re.escape(why)}"):
         J.inverse()
     assert J.slogdet()[1] < -30
 
 
-def test_what_has_no_closed_form_is_left_to_krylov():
+def test_inverse_without_a_closed_form_is_by_cg():
     C = Cumulative(0, (4,), np.dtype(float), exclusive=False, reverse=False)
     J = C.T @ C
     assert inverse_of(J) is None
@@ -373,7 +373,7 @@ def test_diagonals_of_any_condition_invert():
     assert_allclose(D.logdet(), np.log(d).sum())
 
 
-def test_what_does_not_fit_is_refused():
+def test_closed_forms_reject_wrong_matrices():
     J = Dense(np.ones((2, 3)))
     for call in (J.slogdet, J.logdet, J.eigvalsh, lambda: inverse_of(J)):
         with pytest.raises(InputError, match=r"square.*2×3"):

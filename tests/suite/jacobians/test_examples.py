@@ -148,7 +148,7 @@ def check_whole(J, dense):
 
 
 @every_example
-def test_what_does_not_fit_a_product_is_said(name):
+def test_products_reject_wrong_shapes(name):
     check_refusals(EXAMPLES[name][1](Draw(15))[0])
 
 

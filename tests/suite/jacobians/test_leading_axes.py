@@ -99,7 +99,7 @@ def test_complex_numbers_scale_from_both_sides():
         assert_allclose(scaled @ v, 2j * A.real @ v)
 
 
-def test_what_does_not_fit_is_refused():
+def test_products_reject_wrong_leading_axes():
     J = Dense(A.real, (5,), (4,))
     for wrong in (
         lambda: J @ np.ones((2, 5, 3)), lambda: J.matvec(np.ones((4, 2))), lambda: J @ np.ones(()),

@@ -35,7 +35,7 @@ def test_a_matrix_is_a_summand(kind):
         assert_allclose(made.T @ u, expected.T @ u)
 
 
-def test_what_does_not_fit_is_refused():
+def test_sparse_matrices_of_another_shape_are_refused():
     for wrong in (lambda: J @ sp.csr_array(B), lambda: J + sp.csr_array(B.T), lambda: J + B.T):
         with pytest.raises(ValueError, match=r"mismatch|cannot add"):
             wrong()

@@ -198,7 +198,7 @@ MISFITS = {
     ("kind", "make"), [(kind, make) for kind, makes in MISFITS.items() for make in makes],
     ids=lambda x: getattr(x, "__qualname__", ""),
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_when_an_operator_is_made(kind, make):
+def test_constructors_reject_wrong_arguments(kind, make):
     with pytest.raises(InputError):
         make()
 
@@ -213,7 +213,7 @@ def test_lists_are_arrays():
     assert_array_equal(Scatter([1, 1], 0, (2,), float) @ np.array([3.0, 4.0]), [0, 7])
 
 
-def test_what_is_no_factor_and_no_index_is_said():
+def test_products_and_indices_reject_other_objects():
     J = Diagonal(np.ones(3))
     wrong = {
         "rows, not NoneType": lambda: J @ None,
@@ -233,14 +233,14 @@ def test_equal_sizes_do_not_make_a_broadcast():
         broadcast((1, 3), (3, 1), float)
 
 
-def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(monkeypatch):
+def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(inside):
     J = Dense(np.arange(6.0).reshape(2, 3))
-    monkeypatch.setattr(Jacobian, "_columns", None)
+    inside.forbid_columns()
     named = type("Named", (Wrapper,), {"_transpose": lambda self: self.operator.T})
     assert_array_equal(named(J).toarray(), J.a)
 
 
-def test_what_would_fit_as_a_vector_is_said():
+def test_matvec_names_ravel_for_a_tensor():
     J = Dense(np.ones((2, 6)))
     with pytest.raises(InputError, match=r"a vector of 6, .* x.ravel\(\) is such a vector"):
         J.matvec(np.ones((2, 3)))

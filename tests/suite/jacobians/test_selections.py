@@ -332,7 +332,7 @@ def marks(case):
     pytest.param(*case, marks=marks(case)) for case in
     ((how, pole, face) for how, pole in CASES for face in FACES)
 ])  # fmt: skip
-def test_what_is_left_out_has_slope_0(how, pole, face):
+def test_entries_left_out_have_slope_0(how, pole, face):
     s, (ways, wanted) = chosen(how, pole), FACES[face]
     for k, found in enumerate(ways(s)):
         np.testing.assert_allclose(found, getattr(s, wanted), 1e-4, 5e-5, err_msg=f"way {k}")

@@ -456,7 +456,7 @@ def test_large_ones(family, gap):
 
 
 @pytest.mark.parametrize("family", [ill_base_plus, ill_metric], ids=lambda f: f.__name__)
-def test_what_is_too_large_for_a_matrix(family, monkeypatch):
+def test_large_inverses_are_refined_or_an_error(family, monkeypatch):
     """An inverse by terms that are worse conditioned than their sum is refined, or is an error."""
     for module in limits, closed:
         monkeypatch.setattr(module, "CORRECTED_ROWS", 1000)

@@ -153,7 +153,7 @@ def test_the_same_bits_each_time():
     np.testing.assert_array_equal(first, oj.jet(model, point, rows)[1]["u"])
 
 
-def test_what_does_not_depend_is_zero():
+def test_jet_of_an_independent_input_is_zero():
     model = parse("(double[2] x, double[2] z) => (double[2] y) { y = Exp(x) }")
     _, found = oj.jet(model, {"x": np.ones(2), "z": np.ones(2)}, {"z": [np.ones(2), np.ones(2)]})
     np.testing.assert_array_equal(found["y"], np.zeros((2, 2)))

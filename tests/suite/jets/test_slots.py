@@ -48,7 +48,13 @@ ONE = """(double[8] x, double[2] z) => (double y) <int64[2] w = {2, 4}, int64[1]
 """
 """A single sample, of two tensors."""
 
+TWINS = """(double[n, 3] x, double[n, 3] z) => (double[n] y) <int64[1] last = {-1}>
+{ p = Mul(x, z)  s = Mul(p, p)  e = Exp(p)  q = Mul(s, e)  y = ReduceSum<keepdims = 0>(q, last) }
+"""
+"""Two tensors whose slots hold the same constants, of other directions."""
+
 CASES = {
+    "twins": (TWINS, {"x": (2, 3), "z": (2, 3)}, 2),
     "pairs": (PAIRS, {"x": (3, 5, 3)}, 6), "ring": (RING, {"x": (2, 6, 2)}, 6),
     "sorted": (SORTED, {"x": (3, 8)}, 1), "clipped": (CLIPPED, {"x": (3, 8)}, 1),
     "one": (ONE, {"x": (8,), "z": (2,)}, 2),

@@ -45,13 +45,13 @@ def test_a_relation_of_unknown_numbers_is_open():
 
 
 @pytest.mark.parametrize("points", [2, 8])
-def test_a_branch_is_a_condition_that_every_point_checks(points):
+def test_a_branch_is_a_condition_that_every_point_checks(points, inside):
     model = load(BRANCH)
     J = oj.linearize(model, {"x": X, "flag": np.array(True)})
     for k in range(points):
         J = J.relinearize({"x": X + k, "flag": np.array(True)})
         assert_allclose(J.diagonal(), np.cos(X + k))
-    (route,) = J.route._flats[next(iter(J.route._flats))]
+    ((route,),) = inside.unrolled(J).values()
     (decided,) = route.conditions
     assert (decided.kind, decided.name, bool(decided.here)) == ("numbers", "flag", True)
     K = J.relinearize({"x": X, "flag": np.array(False)})

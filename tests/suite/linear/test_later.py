@@ -29,7 +29,7 @@ def draws(count=3):
     return list(np.random.default_rng(0).standard_normal((count, 6, 6)))
 
 
-def test_it_is_the_model_at_the_point(stencil):
+def test_primal_of_a_lazy_point_is_the_model(stencil):
     points = draws()
     loaded, J = twice(stencil, points)
     assert J.at.is_lazy

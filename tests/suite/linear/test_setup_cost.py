@@ -19,7 +19,6 @@ from onnxjac.modes.linear.derivatives.derivative import leaves
 from onnxjac.modes.linear.derivatives.trace import trace_model
 from onnxjac.modes.linear.derivatives.unroll import shaped_as_here
 from onnxjac.modes.model.programs import onnxruntime
-from onnxjac.ops import Recorder
 
 RNG = np.random.default_rng(0)
 W, V = RNG.standard_normal((2, 3, 3))
@@ -234,24 +233,22 @@ def loop(turns, nodes, limit="n"):
     return m, {"k": np.array(turns)} if limit == "k" else {}
 
 
-def recorded(monkeypatch, function):
+def recorded(inside, function):
     """The number of nodes that are recorded."""
-    counted, append = [], Recorder._append
-    with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "_append", lambda *a: counted.append(1) or append(*a))
+    with inside.nodes_recorded() as nodes:
         function()
-    return len(counted)
+    return len(nodes)
 
 
 @pytest.mark.parametrize("limit", ["n", "k", "stop"])
-def test_a_loop_is_kept_from_some_nodes_and_turns_on(limit, monkeypatch):
+def test_a_loop_is_kept_from_some_nodes_and_turns_on(limit, inside):
     """What data stop is unrolled as far as the number of nodes that a loop may have."""
 
     def costs(turns):
         m, rest = loop(turns, 60, limit)
         point = {"x": X, **rest}
         tasks = partial(oj.linearize, of="y"), partial(oj.hessian, of="loss")
-        return [recorded(monkeypatch, lambda: task(m, point, wrt="x")) for task in tasks]  # noqa: B023
+        return [recorded(inside, lambda: task(m, point, wrt="x")) for task in tasks]  # noqa: B023
 
     few, many = costs(18), costs(200)
     assert few == many

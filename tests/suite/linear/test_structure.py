@@ -58,7 +58,7 @@ def grid():
     return Dag(((3,),) * 4, edges, (0,), (3,), np.dtype(float))
 
 
-def test_what_is_not_in_series_and_in_parallel_has_no_formula():
+def test_a_grid_has_no_formula():
     dag = grid()
     assert composed(dag) is None
     assert repr(dag) == "dag(5 edges, 3×3)"

@@ -67,7 +67,7 @@ def test_a_file_without_a_model_in_it(name, tmp_path):
 
 
 @pytest.mark.parametrize("source", [None, 3, X, proto().graph])
-def test_what_is_no_source(source):
+def test_load_rejects_other_objects(source):
     refused(LoadError, f"cannot load a {type(source).__name__}", lambda: load(source))
 
 

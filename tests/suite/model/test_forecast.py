@@ -68,7 +68,7 @@ def load(text, **limits):
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_is_known_before_is_run_by_the_engine(name):
+def test_foreseen_sizes_run_by_the_engine(name):
     model = load(KNOWN[name])
     assert foreseen(model, given(model), ["y"])
     plain = model.run(given(model), engine="numpy")["y"]
@@ -76,7 +76,7 @@ def test_what_is_known_before_is_run_by_the_engine(name):
 
 
 @pytest.mark.parametrize("name", ONLY_THE_RUN_TELLS)
-def test_what_only_the_run_tells_is_run_by_numpy(name, monkeypatch):
+def test_unforeseen_sizes_run_by_numpy(name, monkeypatch):
     model = load(ONLY_THE_RUN_TELLS[name])
     if "If" not in name and name != "no limit":
         monkeypatch.setattr(evaluate.ort, "compute", None)
@@ -102,7 +102,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("body", DEPARTING)
 @pytest.mark.parametrize("turns", UNKNOWN)
-def test_what_departs_is_refused_in_a_loop_of_unknown_turns(turns, body):
+def test_onnxruntime_is_refused_a_loop_that_it_computes_wrong(turns, body):
     """Even where the caller names ONNX Runtime, which would give a wrong result."""
     pytest.importorskip("onnxruntime")
     text = loop(**UNKNOWN[turns], body=DEPARTING[body])

@@ -79,7 +79,7 @@ def test_the_end_leaves_an_empty_line(terminal):
     assert not last.replace("\x1b[A", "").strip()
 
 
-def test_what_is_quick_shows_nothing(terminal, monkeypatch):
+def test_quick_work_shows_no_progress(terminal, monkeypatch):
     monkeypatch.setattr(progress, "DELAY", 2.0)
     now = [time.monotonic()]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

@@ -111,14 +111,14 @@ FILES |= {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
-def test_it_is_repaired(name):
+def test_repaired_models_compute_their_function(name):
     make, f = FILES[name]
     J = oj.linearize(oj.load(make()), {"x": X})
     assert_allclose(J.primal["y"], f(X), rtol=1e-4, atol=1e-5)
     assert J.check()
 
 
-def test_it_runs_in_onnx_runtime_as_it_is():
+def test_onnxruntime_runs_the_files_unrepaired():
     ort = pytest.importorskip("onnxruntime")
     ort.set_default_logger_severity(4)
     for make, f in FILES.values():

@@ -227,7 +227,7 @@ def test_weights_combine_a_vector_into_the_scalar():
     np.testing.assert_allclose(parts[1].toarray(), -2 * parts[0].toarray())
 
 
-def test_what_has_no_second_derivative_is_zero():
+def test_hessian_of_a_linear_output_is_zero():
     model, inputs = perceptron(2)
     H = hessian(model, inputs, of="z1", wrt="w1", weights=np.ones((3, 4)))
     assert not H.toarray().any()

@@ -104,7 +104,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("count", ["3", 2.5, -1])
-def test_what_counts_is_a_whole_number(net, name, count):
+def test_counts_must_be_whole_numbers(net, name, count):
     with pytest.raises(oj.InputError, match=f"{name}={count!r} must be a whole number"):
         COUNTS[name](oj.linearize(net, POINT), count)
 
@@ -322,7 +322,7 @@ def test_a_rule_that_returns_nonsense_says_where(wrong):
         oj.linearize(m, {"x": X})
 
 
-def test_what_a_subgraph_captures_is_not_lost():
+def test_tensors_captured_by_a_branch_have_a_path():
     """The branch of an If captures x, which is a path too."""
     m = model("""c = Constant<value = bool {1}>() y = If(c) <
         then_branch = yes () => (double[2,3] a) { a = Mul(x, x) },

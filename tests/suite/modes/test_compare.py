@@ -135,7 +135,7 @@ def test_whole_numbers_are_compared_without_slopes():
     assert len(found.check.outcomes) == 3
 
 
-def test_what_only_one_has_is_not_compared():
+def test_compare_leaves_out_outputs_of_one_model():
     a = oj.load(proto("y = Sin(x) z = ReduceSum<keepdims=0>(x)",
                       "(double[3] x) => (double[3] y, double z)"))  # fmt: skip
     b = oj.load(proto("y = Sin(x)", "(double[3] x) => (double[3] y)"))

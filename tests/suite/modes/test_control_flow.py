@@ -326,7 +326,7 @@ SPREADS = {
 
 @pytest.mark.parametrize("mode", ["jvp", "vjp"])
 @pytest.mark.parametrize("case", SPREADS)
-def test_what_cannot_stay_is_unrolled_and_the_export_says_so(case, mode):
+def test_export_warns_where_it_unrolls(case, mode):
     text, why = SPREADS[case]
     model = oj.load(onnx.parser.parse_model(f"{DOUBLE} m {text}"))
     point = {"x": np.linspace(0.3, 1.4, model.inputs["x"].shape[0])}

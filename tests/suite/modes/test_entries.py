@@ -130,7 +130,7 @@ def test_the_model_itself_stays(model):
     ({"of": "z[None]"}, "is no part of 'z'"), ({"wrt": "x[..., ...]"}, "two ellipses"),
     ({"of": "y[0]"}, "no tensor 'y\\[0\\]'"), ({"of": "z[0"}, "no tensor 'z\\[0'"),
 ])  # fmt: skip
-def test_what_is_no_part(model, options, text):
+def test_linearize_rejects_wrong_entries(model, options, text):
     with pytest.raises(oj.InputError, match=text):
         oj.linearize(model, {"x": X}, **options)
 

@@ -307,7 +307,7 @@ def test_a_mode_or_an_output_that_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["jvp", "vjp", "grad", "jacobian"])
-def test_what_cuts_a_path_is_told(mode):
+def test_export_warns_of_cut_paths(mode):
     """As `linearize` and `grad` do: a derivative of 0 is not written in silence."""
     text = """g (float[3] x, float[3] w) => (float z) <float s = {0.1}, int8 o = {0}>
         { q = QuantizeLinear(x, s, o) d = DequantizeLinear(q, s, o) p = Add(d, PATH) c = Mul(p, w)

@@ -233,7 +233,7 @@ FLOW = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mode", ["vjp", "jvp", "jacobian"])
 @pytest.mark.parametrize(("case", "others"), [("Loop", (1, 0, 7)), ("If", (False, True))])
-def test_what_control_flow_asks_for_stays_an_input(case, others, mode):
+def test_conditions_of_control_flow_stay_inputs(case, others, mode):
     text, s = FLOW[case]
     model = load(f"flow {text}")
     shape = model.inputs["x"].shape
@@ -432,7 +432,7 @@ def test_weights_and_intermediates_of_the_point_are_constants(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
-def test_what_is_empty_has_an_empty_jacobian():
+def test_empty_tensors_have_empty_exported_jacobians():
     text = "(double[2,0] x, double[3] b)=>(double[2,0] y, double[3] z) {y=Tanh(x) z=Tanh(b)}"
     proto = oj.export(load(f"empty {text}"), "jacobian", {"x": random(2, 0), "b": random(3)})
     shapes = {"y_x": [2, 0, 2, 0], "y_b": [2, 0, 3], "z_x": [3, 2, 0], "z_b": [3, 3]}

@@ -207,7 +207,7 @@ def test_many_points_of_an_input_without_a_batch_axis(mode):
             np.testing.assert_allclose(found[name][k], wanted)
 
 
-def test_what_does_not_depend_on_the_points_is_computed_once():
+def test_vmap_computes_shared_tensors_once():
     one = {"x": np.ones(3), "p": np.ones(3)}
     proto = oj.export(load(POINTS), "value", one, vmap="x")
     found = everywhere(proto, {"x": np.ones((5, 3)), "p": np.ones(3)})
@@ -247,7 +247,7 @@ def point_of(point):
     ([], {}, r"mode=\[\] is not one of"),
     (["jvp", "training_step"], {}, "takes the model and inputs= alone"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(mode, options, message):
+def test_export_rejects_wrong_options(mode, options, message):
     with pytest.raises(oj.InputError, match=message):
         oj.export(load(FIT), mode, points("batch", 3)[0], wrt="W", **options)
 

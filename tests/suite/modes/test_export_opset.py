@@ -109,7 +109,7 @@ def test_an_int8_file_has_its_derivative_at_its_own_opset():
     np.testing.assert_allclose(g[0], slopes, rtol=1e-4)
 
 
-def test_what_an_opset_lacks_is_named():
+def test_operators_that_an_opset_lacks_are_named():
     """The adjoint of overlapping windows adds where they meet, which ONNX has from 16 on."""
     with pytest.raises(oj.InputError, match=r"ScatterElements from 16\. Ask for 16"):
         oj.export(load(POOLED), "vjp", {"x": np.arange(8.0).reshape(2, 1, 4)}, opset=13)

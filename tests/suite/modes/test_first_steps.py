@@ -54,7 +54,7 @@ def test_a_file_is_loaded(call, tmp_path):
 
 @pytest.mark.parametrize("call", [oj.linearize, oj.vjp, oj.grad, oj.hessian])
 @pytest.mark.parametrize("given", [None, 3, [PROTO]], ids=["none", "number", "list"])
-def test_what_is_not_loaded_is_no_model(call, given):
+def test_functions_reject_a_model_that_is_not_loaded(call, given):
     with pytest.raises(oj.InputError, match=rf"not {type(given).__name__}: load it first"):
         call(given, {"x": X})
 

@@ -388,7 +388,7 @@ FLAWS = {
 
 
 @pytest.mark.parametrize(("node", "message"), FLAWS.values(), ids=FLAWS.keys())
-def test_what_breaks_the_specification_is_refused(node, message):
+def test_lower_gradients_rejects_nodes_against_the_specification(node, message):
     with pytest.raises(oj.InputError, match=message):
         oj.lower_gradients(model(f"{START} d = {node} }}"))
 
@@ -670,7 +670,7 @@ def test_a_gradient_in_a_function(name):
 
 
 @pytest.mark.parametrize("engine", [None, "numpy", "onnxruntime"])
-def test_what_runs_a_gradient_is_told_to_lower_it(engine):
+def test_run_asks_to_lower_a_gradient(engine):
     loaded = oj.load(model("""f (double[3] x) => (double[3] d) {
         y = Mul(x, x) d = G <xs = ["x"], y = "y"> (x) }"""))  # fmt: skip
     with pytest.raises(oj.OnnxJacError, match=r"Gradient.*onnxjac\.lower_gradients\(model\)"):
@@ -679,7 +679,7 @@ def test_what_runs_a_gradient_is_told_to_lower_it(engine):
         oj.linearize(loaded, {"x": normal(3)}, engine=engine)
 
 
-def test_what_differentiates_an_optimizer_is_told_to_lower_it():
+def test_linearize_asks_to_lower_an_optimizer():
     loaded = oj.load(parser.parse_model(HEAD + """f (double r, int64 t, double[3] x, double[3] g,
         double[3] h) => (double[3] y, double[3] k)
         { y, k = ai.onnx.preview.training.Adagrad(r, t, x, g, h) }"""))  # fmt: skip

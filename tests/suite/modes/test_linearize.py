@@ -464,7 +464,7 @@ def counting(apply, counted):
 
 
 @pytest.mark.parametrize("engine", ["numpy", None])
-def test_what_no_jacobian_needs_is_given_back(engine):
+def test_j_holds_only_tensors_that_it_needs(engine):
     """Of the tensors of 8 MB, only the output of Tanh and the output of the model stay."""
     m = model("b = Expand(x, s) p = Add(b, b) t = Tanh(p) q = Neg(t) y = Mul(q, two)",
               "(double[1] x) => (double[1000000] y)", s=np.array([1000000]), two=np.array([2.0]))

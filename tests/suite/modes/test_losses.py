@@ -270,7 +270,7 @@ def test_saturated_probabilities_have_pytorchs_limit():
     ({"kind": "nll", "target": "z_in"}, "labels are integers"),
     ({"kind": "mse", "reduction": "median"}, "reduction='median' is not one of"),
 ])  # fmt: skip
-def test_what_does_not_fit(options, text):
+def test_with_loss_rejects_wrong_options(options, text):
     with pytest.raises(oj.InputError, match=text):
         with_loss(identities("z"), **options)
 

@@ -123,7 +123,7 @@ def test_a_sum_with_a_matrix_is_an_operator(J, dense, rtol, kind):
     near(A.T @ J, matrix.T @ dense, rtol)
 
 
-def test_it_is_a_linear_operator_of_true_dtype(J):
+def test_j_is_a_linear_operator_of_its_dtype(J):
     """SciPy need not probe it with an int8 vector to determine its dtype."""
     assert aslinearoperator(J) is J
     for K in (J, J.T, J.H, J.T @ J, 2 * J, J + J, J["logits", "x"], J[:5, 3:]):

@@ -289,7 +289,7 @@ def test_pruning_removes_the_least_scores(by):
     ({"curvature": "ggn"}, "gauss_newton"),
     ({"wrt": "W", "curvature": "V"}, "not over 'W'"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(change, message):
+def test_sensitivities_reject_wrong_arguments(change, message):
     model = parsed("h = MatMul(x, W) y = MatMul(h, V) s = Gather(k, i)",
                    "(double[n,4] x, int64 i) => (double[n,3] y, int64 s)", W=np.ones((4, 5)),
                    V=np.ones((5, 3)), k=np.ones((2, 2), int))  # fmt: skip

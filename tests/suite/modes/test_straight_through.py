@@ -54,7 +54,7 @@ def test_the_scale_has_the_derivative_of_lsq():
 
 
 @pytest.mark.peers
-def test_it_agrees_with_torch():
+def test_straight_through_slopes_equal_torch():
     torch = pytest.importorskip("torch")
     x = torch.tensor(X[:, 1], requires_grad=True)
     torch.fake_quantize_per_tensor_affine(x, 0.25, 1, -128, 127).sum().backward()

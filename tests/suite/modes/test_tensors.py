@@ -272,7 +272,7 @@ def points(device):
         yield point, {name: tensor(x, device) for name, x in point.items()}
 
 
-def test_tensors_in_give_tensors_out(device):
+def test_tensors_in_give_tensors_out(device, inside):
     engine = f"torch:{device}"
     f, g = (oj.value_and_grad(MODEL, of="loss", wrt=WRT, engine=e) for e in (engine, None))
     J = by_torch(device)
@@ -288,7 +288,7 @@ def test_tensors_in_give_tensors_out(device):
         assert_allclose(host(MODEL.run(there, engine=engine)["loss"]), wanted, **TIGHT)
         check(J, K.toarray(), device)
     assert J.at.derivative is not None
-    shared, v = J.structure._shared, torch.ones(J.shape[1], device=device).double()
+    shared, v = inside.shared(J), torch.ones(J.shape[1], device=device).double()
     program = shared.prepare(())
     assert_allclose(host(shared.product(program, J.at, v)), K @ np.ones(J.shape[1]), **TIGHT)
 

@@ -109,7 +109,7 @@ def test_gradients_may_be_written_to(engine):
             slope *= 2
 
 
-def test_what_is_not_finite_and_what_is_zero_is_said():
+def test_value_and_grad_warns_of_nan_and_of_zero():
     f = oj.value_and_grad(load("f (double x) => (double y) { y = Log(x) }"))
     with pytest.warns(oj.OnnxJacWarning, match="'y' is not finite"):
         f({"x": np.array(-1.0)})
@@ -119,7 +119,7 @@ def test_what_is_not_finite_and_what_is_zero_is_said():
             assert g({"x": np.array(x)})[1]["x"] == 0
 
 
-def test_it_travels_and_says_what_it_is():
+def test_value_and_grad_is_pickled_and_has_a_repr():
     f = oj.value_and_grad(load(NET))
     point = {"x": random(2, 3)}
     value, slopes = f(point)
@@ -129,7 +129,7 @@ def test_it_travels_and_says_what_it_is():
     np.testing.assert_array_equal(slopes["x"], others["x"])
 
 
-def test_what_does_not_fit_is_refused():
+def test_value_and_grad_rejects_wrong_models():
     body = "{ y = Sin(x) z = ReduceSum<keepdims=0>(y) }"
     model = load(f"f (double[N] x) => (double[N] y, double z) {body}")
     with pytest.raises(oj.InputError, match="a gradient is of one tensor"):
@@ -182,14 +182,14 @@ def test_a_turn_backwards_computes_what_the_next_turn_needs():
         np.testing.assert_allclose(slopes[name].sum(), slope, rtol=1e-7)
 
 
-def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
+def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch, inside):
     model = load(RECURRENCE)
     points = [{"x": np.full((2, 3), c), "w": np.eye(3) * c} for c in (0.1, 0.2, 0.3, 0.4)]
     J = oj.linearize(model, points[0], wrt=["x", "w"]).relinearize(points[1])
     v = np.ones(J.shape[1])
     assert J.at.derivative.closed
     for one in (J, J.T):  # without a program, the first products record the loop at their point
-        assert one.structure._shared.prepare(())
+        assert inside.shared(one).prepare(())
     J @ v, J.T @ np.ones(1)
     monkeypatch.setattr(Turns, "run", None)
     for point in points[2:]:

@@ -1026,7 +1026,7 @@ def test_weights_of_two_bits_in_groups():
     check_point(load(proto, dtype="float64"), feeds)
 
 
-def test_what_means_the_same_as_an_operator_of_onnx():
+def test_guests_with_twins_in_onnx_have_their_values():
     """GatherND, Pad and Trilu of com.microsoft."""
     for op_type, inputs, attrs in (
         ("GatherND", [N(2, 3), np.array([[0, 1], [1, 2]])], {}),

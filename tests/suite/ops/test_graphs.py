@@ -74,7 +74,7 @@ def test_the_hessian_is_symmetric_and_the_slope_of_the_gradient(case):
         assert min(errors) < 1e-6
 
 
-def test_what_rules_and_operators_record_has_a_declaration():
+def test_recorded_operators_have_declarations():
     """Every `op.Name` in the sources, and every name in a formula, has a declaration."""
     folders = (ROOT / floor for floor in ("jacobians", "ops", "ops/rules", "ops/graphs"))
     called = {node.attr for node in nodes_of(folders, "*.py", ast.Attribute)} | {*CALLS.values()}

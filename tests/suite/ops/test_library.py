@@ -221,7 +221,7 @@ def test_points_of_boxes():
     assert (K.toarray() == J["y", "W"].toarray()).all()
 
 
-def test_what_a_library_tells():
+def test_a_library_describes_its_arrays():
     box = Box(drawn(3))
     assert reading(box) is BOXES
     assert is_kept(box)
@@ -236,7 +236,7 @@ def test_what_a_library_tells():
         reading(object())
 
 
-def test_what_is_registered_later_is_asked_first(monkeypatch):
+def test_the_library_registered_last_is_asked_first(monkeypatch):
     """Also where an array of the kind was met before, and its first library goes again."""
     monkeypatch.setattr(readings, "KINDS", [*readings.KINDS])
     monkeypatch.setattr(readings, "KNOWN", {})

@@ -111,11 +111,11 @@ def test_python_numbers_take_the_dtype_of_the_other_operand(op, x, number):
     lambda op, x: op.Neg(op.Neg(x)),
     lambda op, x: op.Concat(x, axis=0),
 ])  # fmt: skip
-def test_what_changes_nothing_is_x(op, x, call):
+def test_neutral_calls_return_their_input(op, x, call):
     assert call(op, x) is x
 
 
-def test_what_changes_the_shape_is_recorded(op, x):
+def test_broadcasting_by_ones_is_recorded(op, x):
     for y in (op.Mul(x, np.ones((2, 1, 1), np.float32)), op.Expand(x, (2, 3, 4))):
         assert shape_of(y) == (2, 3, 4)
 
@@ -152,7 +152,7 @@ def test_a_negation_is_subtracted(op, x):
     lambda op, x: op.CastLike(x, np.zeros(2, np.float64), saturate=1),
     lambda op, x: op.CastLike(x, np.zeros(2, np.float64), saturate=0),
 ])  # fmt: skip
-def test_what_onnx_lets_out_or_has_by_default(op, x, call):
+def test_recorded_defaults_have_the_values_of_numpy(op, x, call):
     """The recording and NumPy give the same values."""
     feed = np.arange(12, dtype=np.float32).reshape(3, 4)
     expected = call(numbers, feed)

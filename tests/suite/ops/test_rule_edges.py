@@ -97,7 +97,7 @@ def test_reflected_at_the_only_pixel(mode):
     check_rule("GridSample", [x, grid], how)
 
 
-def test_what_is_padded_to_the_same_size_differs_by_axis():
+def test_same_upper_pads_each_axis_by_its_stride():
     draw = np.random.default_rng(0).normal
     how = {"auto_pad": "SAME_UPPER", "strides": [1, 3]}
     check_rule("Conv", [draw(size=(1, 1, 4, 7)), draw(size=(1, 1, 2, 3))], how)

@@ -64,7 +64,7 @@ def test_a_function_is_that_of_numpy_in_symbols_and_at_the_point(name):
     assert_allclose([float(made.expr), float(made.at)], expected, rtol=1e-12)
 
 
-def test_what_is_equal_by_algebra_is_no_condition():
+def test_identities_of_algebra_are_no_conditions():
     a = Number(sp.Symbol("a"), 0.5, notes := {})
     b = Number(sp.Symbol("b"), 0.5, notes)
     assert (a + b) * (a + b) <= a * a + 2 * a * b + b * b

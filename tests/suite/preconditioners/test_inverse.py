@@ -143,7 +143,7 @@ def test_single_precision_is_solved_by_default(solver):
     [("cg", np.triu(np.ones((30, 30))) - 0.6), ("minres", np.diag(np.r_[0.0, np.ones(29)])),
      ("neumann", 3 * SPD), ("cg", np.zeros((30, 30)))],
 )  # fmt: skip
-def test_what_cannot_be_solved_says_so(solver, matrix):
+def test_inverse_names_the_residual_that_remains(solver, matrix):
     with pytest.raises(NotConverged, match=f"{solver} did not solve.*residual.*damping"):
         inverse(Dense(matrix), solver=solver) @ np.arange(1.0, 31)
 
@@ -170,7 +170,7 @@ def test_zero_is_the_least_squares_solution_where_no_column_meets_b():
     assert_allclose(inverse(A, solver="lsmr", maxiter=0) @ np.array([0.0, 0, 3]), 0)
 
 
-def test_what_is_refused():
+def test_inverse_rejects_wrong_solvers():
     A = Dense(SPD)
     with pytest.raises(InputError, match="'cg'"):
         inverse(A, solver="gc")
@@ -184,7 +184,7 @@ def test_what_is_refused():
         identity_like(Dense(SPD[:4]))
 
 
-def test_what_is_taken_as_it_is():
+def test_inverse_takes_arrays_and_preconditioners():
     """An array, a sparse array, and a function that makes a preconditioner, as the solvers take."""
     b, expected = RNG.standard_normal(30), np.linalg.inv(SKEW)
     for A in (SKEW, csr_array(SKEW)):

@@ -222,7 +222,7 @@ def test_rounding_does_not_make_a_matrix_nonsymmetric():
     ],
     ids=str,
 )  # fmt: skip
-def test_what_has_no_inverse_is_refused(K):
+def test_kronecker_rejects_singular_factors(K):
     with pytest.raises(InputError, match=r"has no inverse|square"):
         kronecker(K)
 
@@ -284,7 +284,7 @@ def test_nystrom_lets_iterations_fall(solver):
     assert fall(solver, A, M, matrix + 0.1 * np.eye(300)) > 20
 
 
-def test_what_is_refused():
+def test_preconditioners_reject_wrong_operators():
     A = Hidden(spd(6))
     with pytest.raises(InputError, match=r"entry 1 of the diagonal is 0.*damping"):
         jacobi(Diagonal(np.array([1.0, 0.0])))

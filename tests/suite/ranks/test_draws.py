@@ -57,7 +57,7 @@ def test_a_sample_may_have_several_rows_and_any_number_of_them():
     assert np.array_equal(uniform_numbers(some, 3, (10, 1)).reshape(3, 2, 5), u[:, 4:6])
 
 
-def test_what_has_no_number_of_samples_has_one_seed():
+def test_inputs_without_a_number_of_samples_have_one_seed():
     assert isinstance(sample_seeds(0, {"x": np.zeros((3, 2)), "y": np.zeros(2)}), int)
     assert uniform_numbers(SampleSeeds(np.arange(3, dtype=np.uint64)), 2, (4, 2)).shape == (2, 4, 2)
     assert uniform_numbers(5, 2, (0, 3)).shape == (2, 0, 3)

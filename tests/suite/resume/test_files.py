@@ -319,6 +319,6 @@ def test_a_part_is_put_where_the_whole_will_be(path):
     assert np.array_equal(found, basis * [1, 1, 0, 0])
 
 
-def test_what_is_interrupted_is_raised(path):
+def test_work_raises_an_interrupt(path):
     with pytest.raises(Interrupted), Work(oj.ResumeFile(path), "work").going_on():
         raise Interrupted

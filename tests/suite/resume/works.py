@@ -47,27 +47,28 @@ def killed(after):
     """Each work with a file ends after so many turns of its loops, as a process that is killed:
     what the file does not have is lost.
     """
-    advance, write = resume.Work.advance, resume.Work._write
-    turns = {}
+    advance, write = resume.Work.advance, resume.replace_file
+    turns, ended = {}, set()
 
     def advanced(work, *args):
         advance(work, *args)
         if work.resume is not None:
             turns[work] = turns.get(work, 0) + 1
             if turns[work] == after:
+                ended.add(work.resume.file)
                 raise Interrupted
 
-    def written(work):
-        if turns.get(work) != after:
-            write(work)
+    def written(file, arrays):
+        if file not in ended:
+            write(file, arrays)
 
-    resume.Work.advance, resume.Work._write = advanced, written
+    resume.Work.advance, resume.replace_file = advanced, written
     try:
         yield
     except Interrupted:
         pass
     finally:
-        resume.Work.advance, resume.Work._write = advance, write
+        resume.Work.advance, resume.replace_file = advance, write
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def test_the_report_says_what_the_text_says(capsys):
     assert found["explanation"]["rows"][0]["op"]
 
 
-def test_what_is_refused_is_an_object_too(capsys):
+def test_errors_are_json_objects(capsys):
     found = parsed(capsys, "check", DIGITS, "--of", "lgits", status=1)
     assert found["ok"] is False
     assert found["error"]["type"] == "UnknownTensor"
@@ -107,7 +107,7 @@ def test_what_is_refused_is_an_object_too(capsys):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_what_is_not_finite_is_null(capsys, tmp_path):
+def test_numbers_that_are_not_finite_are_null(capsys, tmp_path):
     path = written(tmp_path, "g (float[9] x) => (float[9] y) { y = Sqrt(x) }")
     found = parsed(capsys, "check", path, status=1)
     assert found["ok"] is False

@@ -32,7 +32,7 @@ def test_every_block_has_a_row_with_its_costs(J, found):
     assert all(row.costs.dense > 0 for row in found.rows)
 
 
-def test_what_became_of_a_block_is_in_the_stretches(found):
+def test_every_block_is_kept_or_in_a_stretch(found):
     numbers = {f"in {s.number}": s for s in found.stretches}
     for row in found.rows:
         assert row.after == "kept" or row.op in numbers[row.after].ops
@@ -66,7 +66,7 @@ def test_a_plan_from_a_narrow_input_leaves_the_other_blocks_as_they_are():
     assert [row.after for row in found.rows[-2:]] == ["kept", "kept"]
 
 
-def test_what_another_direct_edge_replaces_is_not_counted():
+def test_planning_counts_no_replaced_edge():
     dag = random_dag(22)
     own = {id(edge.operator) for edge in eliminated(dag).edges}
     made = [e.operator for e in planned(dag, 10_000, 10**8).edges if id(e.operator) not in own]
@@ -78,6 +78,7 @@ def test_the_way_of_products_is_explained_in_words_that_do_not_change():
     said = []
     for _ in range(2):
         J = oj.linearize(network(), {"x": X}, wrt=["x", "W"])
+        assert "products: none yet; the first ones go through the DAG" in J.explain().choices
         J @ np.ones((J.shape[1], 2))
         J @ np.ones(J.shape[1])
         J.T @ np.ones(J.shape[0])
@@ -97,7 +98,7 @@ def test_a_large_diagonal_is_explained_without_its_matrix():
     assert "toarray(): cheapest order " in "\n".join(J.explain().choices)
 
 
-def test_what_cuts_is_told_even_where_nothing_is_zero(found):
+def test_explain_lists_cuts_beside_other_paths(found):
     (cut,) = found.cuts
     assert cut.op == "Floor"
     assert found.zeros == ()

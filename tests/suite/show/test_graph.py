@@ -113,7 +113,7 @@ def test_hundreds_are_points_without_names():
     assert set(drawing.names.values()) == {"x", "y"}
 
 
-def test_what_has_no_graph():
+def test_plots_reject_operators_without_a_graph():
     with pytest.raises(oj.InputError, match="no DAG"):
         oj.plots.plot_graph(Dense(np.eye(2)))
     with pytest.raises(oj.InputError, match="two Axes"):

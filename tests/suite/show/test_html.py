@@ -92,7 +92,7 @@ def test_every_operator_shows_its_mathematics(name):
     assert repr(operator)[:60] in page.text
 
 
-def test_what_has_no_page_says_so():
+def test_html_rejects_other_objects():
     with pytest.raises(TypeError, match="cannot show int"):
         html(3)
 
@@ -115,7 +115,7 @@ def test_a_transpose_shows_where_its_blocks_come_from(J):
     assert "(∂r/∂x, Relu" in checked(J.T).text
 
 
-def test_what_takes_the_products_is_shown_once_it_is_known():
+def test_html_shows_the_program_once_it_is_chosen():
     J = oj.linearize(network(), {"x": X})
     assert "as products take them" not in checked(J).text
     J @ np.ones(8)

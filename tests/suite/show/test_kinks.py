@@ -294,7 +294,7 @@ def test_the_formula_stands_beside_it():
     assert found.where == "∂Y/∂x = 1/(2*Y) is not finite"
 
 
-def test_what_is_not_finite_already_is_not_told_again():
+def test_no_kink_where_the_value_is_not_finite():
     assert kinks_of(case_of("Sqrt", [A([np.nan, -1.0])], {})) == ()
 
 

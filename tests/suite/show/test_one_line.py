@@ -29,7 +29,7 @@ def test_many_parts_are_abbreviated(name):
     assert " more …" in text
 
 
-def test_what_fits_is_written_out():
+def test_short_products_are_written_out():
     assert repr(Product((D, E, D))) == "diag(3) · dense(3×3) · diag(3)"
     assert repr(Block([[D, None], [E, D]])) == "[[diag(3), 0], [dense(3×3), diag(3)]]"
 

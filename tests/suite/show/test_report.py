@@ -117,7 +117,7 @@ def test_a_file_in_training_mode_is_random(capsys, tmp_path):
     assert "random: " not in answer(capsys, "report", written(tmp_path, text))[1]
 
 
-def test_what_is_zero_has_no_signs(capsys, tmp_path):
+def test_report_of_a_zero_jacobian_names_other_tensors(capsys, tmp_path):
     """And the way on is another pair of tensors."""
     path = written(tmp_path, "g (float[3] x) => (float[3] y) { s = Sign(x) y = Neg(s) }")
     status, out, _ = answer(capsys, "report", path)
@@ -144,7 +144,7 @@ def test_every_test_is_listed_where_asked_for(capsys):
     assert all(line.startswith("ok") for line in found[1:])
 
 
-def test_what_cuts_a_path_is_one_warning(capsys, tmp_path):
+def test_report_warns_of_a_cut_path_in_one_line(capsys, tmp_path):
     graph = "g (float[3] x, float[3] y) => (float[3] z) { s = Sign(x) z = Mul(s, y) }"
     path = written(tmp_path, graph)
     status, out, err = answer(capsys, "report", path, "--wrt", "x")

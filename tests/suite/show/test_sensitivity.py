@@ -68,7 +68,7 @@ def test_a_single_row_is_a_table():
      ({"sample": 2}, "2 samples"), ({"sample": 0.5}, "a whole number"),
      ({"features": "ab"}, "not images")],
 )  # fmt: skip
-def test_what_images_do_not_have(J, options, message):
+def test_plots_of_images_reject_wrong_options(J, options, message):
     with pytest.raises(oj.InputError, match=message):
         plot(J, **options)
 

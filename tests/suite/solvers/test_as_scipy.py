@@ -183,7 +183,7 @@ def test_a_constraint_of_a_nonlinear_program(form):
     assert found.fun < f.fun(f.x0)
 
 
-def test_what_does_not_fit_is_refused(scalar):
+def test_as_scipy_rejects_wrong_arguments(scalar):
     with pytest.raises(oj.InputError, match="form='csc' is not one of 'operator', 'dense'"):
         as_scipy(rosenbrock(), {"x": START}, of="f", form="csc")
     with pytest.raises(oj.InputError, match="t='time' does not name a floating input"):

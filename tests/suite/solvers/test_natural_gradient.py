@@ -81,7 +81,7 @@ def test_no_step_that_falls_is_said():
     assert_allclose(found.x, START)
 
 
-def test_what_does_not_fit_is_said():
+def test_natural_gradient_rejects_wrong_arguments():
     with pytest.raises(oj.InputError, match="say at="):
         natural_gradient(rosenbrock(), {"x": START}, of="f")
     with pytest.raises(oj.InputError, match="one scalar"):

@@ -108,7 +108,7 @@ def test_iterations_are_limited():
     assert (found.nit, found.success) == (2, False)
 
 
-def test_what_does_not_fit_is_said():
+def test_newton_cg_rejects_wrong_arguments():
     with pytest.raises(oj.InputError, match="one scalar"):
         newton_cg(rosenbrock(), {"x": START}, of="r")
     with pytest.raises(oj.InputError, match="'line search', 'trust region'"):

@@ -87,7 +87,7 @@ def test_as_many_equations_as_unknowns():
         newton_krylov(reaction(), grid())
 
 
-def test_what_is_not_finite_or_not_solvable_ends():
+def test_newton_krylov_ends_at_nan_and_without_progress():
     nowhere = {name: np.nan * u for name, u in grid().items()}
     found = newton_krylov(reaction(), nowhere, wrt="u")
     assert found.products == 0

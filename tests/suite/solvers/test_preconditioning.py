@@ -162,7 +162,7 @@ def test_newton_krylov_takes_one_for_all():
     assert 2 * found.products < plain.products
 
 
-def test_what_does_not_fit_is_said(stretched):
+def test_solvers_reject_wrong_preconditioners(stretched):
     with pytest.raises(oj.InputError, match=r"has shape \(3, 3\), not \(40, 40\)"):
         oj.newton_cg(stretched, POINT, of="f", wrt="x", preconditioner=Diagonal(np.ones(3)))
     with pytest.raises(oj.InputError, match="has shape None"):

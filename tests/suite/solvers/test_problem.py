@@ -137,7 +137,7 @@ def test_without_constraints():
         ({"constraint_bounds": {"f": (0, 1)}}, "constraint_bounds= has no tensor 'f'"),
     ],
 )
-def test_what_does_not_fit(change, message):
+def test_problem_rejects_wrong_arguments(change, message):
     at = {"x": [1.0, 2.0, 3.0], "u": [0.5, 0.25], "p": [1.0, -1.0]}
     options = {"wrt": ["x", "u"], **change, "inputs": {**at, **change.get("inputs", {})}}
     with pytest.raises(oj.InputError, match=message):

@@ -441,7 +441,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_does_not_fit_is_refused(message):
+def test_solve_ivp_rejects_wrong_arguments(message):
     given = {"inputs": {"u": [1.0, 1.0]}, "t_span": (0, 1), **WRONG[message]}
     with pytest.raises(oj.InputError, match=message):
         oj.solve_ivp(HALF, given.pop("inputs"), given.pop("t_span"), **given)

@@ -48,7 +48,7 @@ def test_a_residual_whose_square_overflows_is_no_root(solve, dtype):
 
 
 @pytest.mark.parametrize("solve", [newton_krylov, pseudo_transient])
-def test_what_has_no_root_is_no_success(solve):
+def test_solvers_report_no_success_without_a_root(solve):
     model = parsed("none (float[n] x) => (float[n] y) <float one = {1.0}> "
                    "{ s = Mul (x, x)  y = Add (s, one) }")  # fmt: skip
     options = {"step": 0.1} if solve is pseudo_transient else {}

@@ -71,12 +71,11 @@ def test_some_graphs_agree_by_xla(number):
 
 
 @pytest.mark.peers
-def test_a_wrong_product_by_xla_is_found(monkeypatch):
+def test_a_wrong_product_by_xla_is_found(inside):
     pytest.importorskip("jax")
     from onnxjac.modes.model.programs.jax import Program
 
-    product = Program._product
-    monkeypatch.setattr(Program, "_product", lambda *given: 1.001 * product(*given))
+    inside.change_products(Program, lambda product, *given: 1.001 * product(*given))
     assert examined(case(17, 1), 17, 1, 0, jax=True).text.startswith("XLA: J")
 
 
@@ -90,11 +89,8 @@ def test_a_broken_way_is_found_and_shrunk(monkeypatch):
     assert found.text.count(" = ") < 8  # few nodes are left
 
 
-def test_a_wrong_rule_is_found_by_the_judge(monkeypatch):
-    product = Linearization._flat_product
-    monkeypatch.setattr(
-        Linearization, "_flat_product", lambda J, v, columns: 1.001 * product(J, v, columns)
-    )
+def test_a_wrong_rule_is_found_by_the_judge(inside):
+    inside.change_products(Linearization, lambda product, *given: 1.001 * product(*given))
     made = case(17, 0)
     text = examined(made, 17, 0, 0).text
     assert text.startswith(("torch", "differences")), text

@@ -282,7 +282,7 @@ def test_functions_of_a_model_take_attributes():
     np.testing.assert_allclose(J, np.diag([0.25 * -4, 6]))
 
 
-def test_what_has_no_kernel_is_said():
+def test_judge_names_an_operator_without_a_kernel():
     model = onnx.parser.parse_model(
         HEAD + "g (double[2] x) => (double[2] y) { y = RandomNormalLike(x) }"
     )

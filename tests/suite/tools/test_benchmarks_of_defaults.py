@@ -37,7 +37,7 @@ def test_collecting_garbage_is_no_part_of_a_product():
     assert 0 < seconds < pauses.longest == pauses.total
 
 
-def test_what_each_preparation_costs():
+def test_stages_of_payback_cost_time():
     stages = dict(payback.stages(find("tiny")))
     assert list(stages) == ["eliminate", "plan", "compile"]
     assert all(found.spent > 0 for found in stages.values() if found is not None)

@@ -41,7 +41,7 @@ def test_a_long_vector_is_no_shape(kind):
     assert not has_long_shape(text("y = Add(x, x)", f"{kind}[{INFERRED_ENTRIES}] x"))
 
 
-def test_what_a_function_is_handed_is_checked_when_it_is_there():
+def test_attributes_of_functions_are_checked_where_they_have_a_value():
     """A reference to an attribute has no value yet, so it cannot be rejected early."""
     model = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["": 21, "own": 1]>
@@ -101,7 +101,7 @@ def test_nothing_is_read_outside_of_the_folder(place, kind, folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_in_the_folder_is_read(kind, folder):
+def test_data_beside_the_model_is_read(kind, folder):
     path = folder / "model.onnx"
     onnx.save(outside("data.bin", kind), path)
     x = np.ones((2, 3), np.float32)

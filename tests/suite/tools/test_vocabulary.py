@@ -32,7 +32,7 @@ def test_a_reading_has_each_of_them(op):
         _ = op.matmul
 
 
-def test_what_else_a_rule_may_ask_is_what_all_readings_have():
+def test_all_readings_have_the_questions_of_rules():
     asked = {name for name in vars(Vocabulary) if name[0].islower()}
     asked |= {*Vocabulary.__annotations__}
     assert asked == {"cast", "convolves_samples", "flow", "recurs", "scanned"}

@@ -252,7 +252,7 @@ def test_without_initialization_the_initializers_are_the_first_state():
 CUT = parser.parse_graph("cut (float[64, 32] w1) => (float l) { l = ReduceSum<keepdims = 0>(w1) }")
 
 
-def test_what_does_not_fit_is_refused():
+def test_training_model_rejects_wrong_arguments():
     proto = classifier()
     with pytest.raises(oj.UnknownTensor, match="Did you mean 'w2' or 'w1'"):
         oj.training_model(proto, LOSS, ["w"])

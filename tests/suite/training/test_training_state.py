@@ -176,7 +176,7 @@ def test_without_a_seed_the_file_says_what_is_drawn():
     assert np.all((one["w_velocity"] > 0) & (one["w_velocity"] < 1))
 
 
-def test_what_no_step_changes_is_not_initialised():
+def test_initialization_of_a_constant_is_refused():
     with pytest.raises(oj.UnknownTensor, match="initialization gives 'w', which no step changes"):
         oj.training_model(MODEL, "loss", ["b"], initialization=DRAWN)
 
@@ -429,7 +429,7 @@ def test_several_algorithms_follow_each_other():
     assert state.keys() == {"w", "b", "w_count", "b_count"}
 
 
-def test_what_is_drawn_and_not_trained_is_used():
+def test_drawn_tensors_that_no_step_changes_are_used():
     first = parser.parse_graph("""first () => (double[2] w_drawn) {
         w_drawn = RandomNormal<dtype = 11, shape = [2]>() }""")
     made = oj.training_model(MODEL, "loss", ["b"], oj.Momentum(alpha=0), learning_rate=0.5)

@@ -537,7 +537,7 @@ def test_the_learning_rate_has_the_type_of_each_tensor():
         ((SGD, {"v": 0.0}, {"momentun": 0.5}), "no attribute 'momentun'. Did you mean 'momentum'"),
     ],
 )
-def test_what_is_no_optimizer_is_refused(arguments, message):
+def test_optimizer_function_rejects_wrong_arguments(arguments, message):
     with pytest.raises(oj.InputError, match=message):
         oj.OptimizerFunction(*arguments)
 

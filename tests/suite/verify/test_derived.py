@@ -23,7 +23,7 @@ def test_a_wrong_text_is_refuted(monkeypatch):
     "y = prod(x[i], i)", "y[i] = max(x[i, j], j)", "y[2*i + t] = sum(x[i]*w[t], t)",
     "y[f, k] = sum(x[2*f + t]*cos(k*t), t)",
 ])  # fmt: skip
-def test_what_index_notation_lacks(text):
+def test_derive_rejects_other_notation(text):
     """Products, maxima, indices of y that are computed, and indices as numbers."""
     with pytest.raises(InputError):
         derive("test::Refused", text)

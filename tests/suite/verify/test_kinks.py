@@ -66,7 +66,7 @@ def found_in(case):
 
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("key", DECIDED, ids=str)
-def test_what_is_said_is_what_the_definition_decides(key):
+def test_kinks_are_the_branches_of_the_definition(key):
     """Without an entry, no branch affects value or derivatives; with one, the kinds match."""
     text = kink_set(*key)
     cases = [*CASES[key][: ENOUGH if text else None], *(c for c in FURTHER if c.op_type == key[0])]

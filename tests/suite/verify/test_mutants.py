@@ -2,7 +2,7 @@
 
 Each rule is scaled by 1 + 2⁻²⁰, loses each of its blocks, and has each of its comparisons moved by
 1/64, in each case whose derivative that changes. Operators without a definition apart from their
-rule are not proved: `test_what_is_not_proved_is_listed` has them.
+rule are not proved: `test_unproved_operators_are_listed` has them.
 """
 
 import dataclasses
@@ -203,14 +203,14 @@ def test_the_page_counts_what_is_proved():
     assert f"have cases, {sum(map(len, CASES.values()))} in all" in page
 
 
-def test_what_is_not_proved_is_listed():
+def test_unproved_operators_are_listed():
     assert {name for name, domain in UNPROVED if not domain} == NOT_PROVED
     assert {domain for _, domain in UNPROVED} <= {"", "com.microsoft"}
 
 
 @pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("key", UNPROVED, ids=str)
-def test_what_is_composed_of_others_is_not_called_proved(key):
+def test_compositions_are_not_called_proved(key):
     """Its values agree with ONNX Runtime's kernel, where that has one: no proof, and not true."""
     proof = Proof(*key, CASES[key][:2])
     assert (proof.verdict, bool(proof)) == ("not compared", False)

@@ -50,7 +50,7 @@ def test_every_operator_has_a_script_or_a_reason():
 
 
 @pytest.mark.parametrize("name", UNSCRIPTED)
-def test_what_has_a_reason_has_no_script(name):
+def test_operators_with_a_reason_have_no_script(name):
     assert script(name) is None
 
 

@@ -53,16 +53,21 @@ def point(m):
     return made
 
 
-def by_program(J, columns=()):
-    """v ↦ J v by the shared program, built at once."""
-    shared = J.structure._shared
-    program = shared.prepare(columns)
-    assert program is not None
-    return lambda v: shared.product(program, J.at, v)
+@pytest.fixture
+def by_program(inside):
+    """J ↦ (v ↦ J v) by the shared program, built at once."""
+
+    def made(J, columns=()):
+        shared = inside.shared(J)
+        program = shared.prepare(columns)
+        assert program is not None
+        return lambda v: shared.product(program, J.at, v)
+
+    return made
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_program_is_right_at_all_points(name):
+def test_a_program_is_right_at_all_points(name, by_program):
     m = model(name)
     J = oj.linearize(m, point(m))
     for _ in range(4):
@@ -76,32 +81,32 @@ def test_a_program_is_right_at_all_points(name):
             assert_allclose(made, matrix, rtol=near, atol=near)
 
 
-def test_vertices_are_eliminated_once_for_all_points():
+def test_vertices_are_eliminated_once_for_all_points(inside):
     m = model("diagonals")
     J = oj.linearize(m, point(m)).relinearize(point(m))
-    dag = J.structure._shared.eliminated
+    dag = inside.shared(J).eliminated
     assert len(dag.edges) == 1 < len(J.dag.edges)
     K = J.relinearize(point(m))
-    assert K.structure._shared.eliminated is dag
+    assert inside.shared(K).eliminated is dag
     x = K.point["x"]
-    _, names = K.structure._shared.prepare()
+    _, names = inside.shared(K).prepare()
     (d,) = K.at.arrays(names).values()
     s = np.sin(x)
     assert_allclose(d, np.cos(x) * (np.tanh(s) + s / np.cosh(s) ** 2), rtol=1e-12)
 
 
-def test_an_entry_that_is_left_out_has_no_part_where_its_derivative_is_infinite():
+def test_an_entry_that_is_left_out_has_no_part_where_its_derivative_is_infinite(by_program, inside):
     m = model("choices")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     x, c = np.array([0.0, 1, 0, 4, 9, 0]), np.array([0, 1, 0, 1, 1, 0], bool)
     by_program(J)
     K = J.relinearize({"x": x, "c": c})
-    assert K.structure._shared is None  # a program multiplies by all entries
+    assert inside.shared(K) is None  # a program multiplies by all entries
     for side in (K, K.T):
         assert_allclose(side @ np.ones(6), [0, 1 / 2, 0, 1 / 4, 1 / 6, 0])
 
 
-def test_nothing_is_recorded_at_a_new_point(monkeypatch):
+def test_nothing_is_recorded_at_a_new_point(monkeypatch, by_program, inside):
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     by_program(J)
@@ -112,10 +117,10 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     fresh = oj.linearize(model("layers"), K.point).toarray()
     assert_allclose(K @ v, fresh @ v, rtol=1e-12)
     assert K.structure.choice == "by the program of all points"
-    assert K.at._dag is None
+    assert not inside.has_dag(K)
 
 
-def test_a_block_and_a_transpose_have_programs_of_their_own():
+def test_a_block_and_a_transpose_have_programs_of_their_own(by_program):
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     matrix, block = J.toarray(), J["y", "v"]
@@ -162,7 +167,7 @@ def no_warning():
 
 
 @pytest.mark.parametrize("engines", [1, 2])
-def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
+def test_products_survive_a_failing_engine(monkeypatch, engines, inside):
     def failing(*arguments):
         raise RuntimeError("no kernel")
 
@@ -170,31 +175,31 @@ def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
         monkeypatch.setattr(kind, "bind", failing)
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
-    assert (J.structure._shared.prepare() is None) == (engines == 2)
+    assert (inside.shared(J).prepare() is None) == (engines == 2)
     v = RNG.standard_normal(J.shape[1])
     assert_allclose(J @ v, oj.linearize(model("layers"), J.point).toarray() @ v, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_numpy_runs_the_program_as_well(name):
+def test_numpy_runs_the_program_as_well(name, inside):
     m = model(name)
     J = oj.linearize(m, point(m), engine="numpy").relinearize(point(m))
     fresh = oj.linearize(model(name), J.point).toarray()
     for A, matrix in ((J, fresh), (J.T, fresh.T)):
-        program = A.structure._shared.prepare()
+        program = inside.shared(A).prepare()
         assert isinstance(program[0], numpy.Program)
         v = RNG.standard_normal(A.shape[1]).astype(A.dtype)
-        y = A.structure._shared.product(program, A.at, v)
+        y = inside.shared(A).product(program, A.at, v)
         assert_allclose(y, matrix @ v, rtol=1e-4 if A.dtype == np.float32 else 1e-12, atol=1e-5)
 
 
-def test_a_default_product_is_by_the_program_once_products_repay_it():
+def test_a_default_product_is_by_the_program_once_products_repay_it(inside):
     """The point changes at every step, as in an optimiser's loop."""
     m = model("layers")
     J = oj.linearize(m, point(m))
     while J.structure.choice != "by the program of all points":
         J = J.relinearize(point(m))
-        shared = J.structure._shared
+        shared = inside.shared(J)
         assert shared.work[()] < 2 * shared.cost
         J @ np.ones(J.shape[1])
     K = J.relinearize(point(m))
@@ -203,18 +208,18 @@ def test_a_default_product_is_by_the_program_once_products_repay_it():
     assert_allclose(K @ v, fresh @ v, rtol=1e-12)
 
 
-def test_programs_for_ever_new_numbers_of_columns_have_a_limit():
+def test_programs_for_ever_new_numbers_of_columns_have_a_limit(inside):
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
-    J.structure._shared.cost = 0.0
+    inside.shared(J).cost = 0.0
     matrix = J.toarray()
     for k in range(1, 2 * adaptive.CACHED_PROGRAMS):
         v = RNG.standard_normal((J.shape[1], k))
         assert_allclose(J @ v, matrix @ v, rtol=1e-12)
-    assert len(J.structure._shared._programs) == adaptive.CACHED_PROGRAMS
+    assert len(inside.programs(inside.shared(J))) == adaptive.CACHED_PROGRAMS
 
 
-def test_what_was_compiled_is_not_compiled_again_at_another_point():
+def test_relinearize_keeps_the_compiled_program():
     m, loss = model("layers"), model("a sum")
     J, G = oj.linearize(m, point(m)), oj.gauss_newton(loss, point(loss), of="y", at="e")
     for C, at in ((J, point(m)), (G, point(loss))):
@@ -238,12 +243,12 @@ def test_where_onnx_runtime_has_no_kernel_rules_are_still_asked_once():
         assert_allclose(J.toarray(), fresh.toarray(), rtol=1e-12)
 
 
-def test_a_transposed_weight_is_read_where_it_lies():
+def test_a_transposed_weight_is_read_where_it_lies(by_program, inside):
     """A copy in another order would take as long as a small product."""
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(at := point(m))
     product = by_program(J)
-    read = J.at.arrays(J.structure._shared.prepare()[1]).values()
+    read = J.at.arrays(inside.shared(J).prepare()[1]).values()
     assert any(np.shares_memory(x, J.point["v"]) for x in read)
     assert_allclose(product(np.eye(J.shape[1])[7].reshape(J.in_shape)).ravel(),
                     oj.linearize(m, at).toarray()[:, 7], rtol=1e-12)  # fmt: skip

@@ -13,7 +13,7 @@ def after(dag, planned, rows):
     return rows * dag.flops / (dag.flops - planned.flops)
 
 
-def test_what_pays_late_is_left_for_many_products():
+def test_a_plan_that_pays_late_waits_for_many_products():
     """40 outputs per sample cost as much as 40 products."""
     dag = perceptron((40, 512, 512, 40), batch=64, weights=False)
     planned = plan(dag, products=1000, memory=ROOM)
@@ -22,7 +22,7 @@ def test_what_pays_late_is_left_for_many_products():
     assert plan(dag, products=100, memory=ROOM) is dag
 
 
-def test_what_pays_early_is_done_for_thirty():
+def test_a_plan_that_pays_early_is_made_for_thirty():
     dag = perceptron((40, 512, 512, 10), batch=64, weights=False)
     planned = plan(dag, products=REPAID, memory=ROOM)
     assert after(dag, planned, rows=10) < REPAID

@@ -214,7 +214,7 @@ def test_more_memory_is_never_slower():
     assert costs[0] > costs[-1]
 
 
-def test_what_is_left_keeps_its_operator():
+def test_edges_outside_a_plan_keep_their_operator():
     """From both sides: edges that were turned around and back are the same objects."""
     dag = perceptron((60, 64, 64, 5), batch=64)
     found = plan(dag.T, products=MANY, memory=ROOM)
@@ -232,7 +232,7 @@ def test_a_chain_of_thousands_is_planned_in_seconds():
     assert_same(planned, dag)
 
 
-def test_what_takes_more_than_the_limits_is_not_multiplied_out(monkeypatch):
+def test_plan_multiplies_nothing_out_beyond_the_limits(monkeypatch):
     """A loop swept with many cotangents holds the states of all its turns for each of them."""
 
     def too_large(*_):

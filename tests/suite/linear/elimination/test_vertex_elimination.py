@@ -125,7 +125,7 @@ def test_a_dag_is_left_as_it_was():
         assert_allclose(array, before, rtol=0)
 
 
-def test_what_gains_nothing_keeps_its_operator():
+def test_elimination_without_gain_keeps_operators():
     dag = diamonds(2, kron, kron)
     assert [e.operator for e in eliminated(dag).edges] == [e.operator for e in dag.edges]
 

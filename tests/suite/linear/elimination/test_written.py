@@ -47,7 +47,7 @@ def test_no_more_passes_and_bytes_than_by_hand(name):
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_they_are_the_same_matrix(name):
+def test_written_and_fused_operators_are_the_same_matrix(name):
     written, fused, _ = both(name)
     rng = np.random.default_rng(1)
     V, U = rng.standard_normal((written.shape[1], 3)), rng.standard_normal((written.shape[0], 3))
@@ -58,7 +58,7 @@ def test_they_are_the_same_matrix(name):
 
 
 @pytest.mark.parametrize("name", ENTRYWISE)
-def test_what_acts_entry_by_entry_is_one_diagonal(name):
+def test_elementwise_chains_become_one_diagonal(name):
     written, _, full = both(name)
     (edge,) = eliminated(written).edges
     assert repr(edge.operator).startswith("diag")
@@ -78,7 +78,7 @@ def kron_shapes(dag):
     return sorted((k.out_shape, k.in_shape) for k in factors if isinstance(k, Kron))
 
 
-def test_what_was_done_can_be_told():
+def test_elimination_reports_its_stretch():
     written, _, _ = both("LayerNormalization")
     done = elimination_of(written)
     assert seconds(done.after) < seconds(written) / 1.5

@@ -50,7 +50,7 @@ def test_a_turned_factor_on_the_right_stays_since_engines_read_it_as_it_lies():
 
 
 @pytest.mark.parametrize(("n", "once"), [(2, True), (30, False)])
-def test_what_takes_far_more_memory_than_the_residuals_stays(n, once):
+def test_large_products_of_residuals_are_computed_per_product(n, once):
     arrays = RNG.standard_normal((n, 1)), RNG.standard_normal((1, n))
     graph, read = at_any_point(lambda op, a, b: Diagonal(op.Mul(a, b)), *arrays)
     assert ([*read] == ["x0", "x1"]) != once

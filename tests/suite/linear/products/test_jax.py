@@ -277,7 +277,7 @@ def test_a_gradient_and_a_hessian_move_inside_jit():
         jax.jit(lambda x: fresh({**POINT, "x": x}))(POINT["x"])
 
 
-def test_what_xla_cannot_run_is_named():
+def test_operators_without_xla_are_named():
     text = """<ir_version: 10, opset_import: ["": 21]>
     g (double[4] x) => (double[n] y) { i = NonZero(x)  j = Squeeze(i)  y = Gather(x, j) }"""
     model = oj.load(onnx.parser.parse_model(text))

@@ -87,7 +87,7 @@ READ_TWICE = {
 
 @pytest.mark.parametrize("engine", [None, "numpy"])
 @pytest.mark.parametrize("name", READ_TWICE)
-def test_what_is_read_later_is_not_written_over(name, engine):
+def test_sums_overwrite_no_tensor_that_is_read_later(name, engine):
     """A sum overwrites one view of a tensor while another view is read later."""
     text = f'<ir_version: 10, opset_import: ["": 21]> g {READ_TWICE[name]}'
     model, draw = oj.load(parser.parse_model(text)), Draw(18)

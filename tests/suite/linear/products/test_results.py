@@ -27,7 +27,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_somebody_sees_is_not_written_again(J, way):
+def test_results_that_are_referenced_are_not_overwritten(J, way):
     seen = WAYS[way](J @ np.ones(N))
     before = np.array(seen)
     others = [J @ np.full(N, k) for k in (2.0, 3.0)]
