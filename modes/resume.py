@@ -149,7 +149,7 @@ class Work:
                           "remove it, or give a file of another name")  # fmt: skip
 
     def same(self, name: str, make: Callable[[], Any]) -> None:
-        """Raises `InputError` where the rows of an array are others than those of the file.
+        """Raises `InputError` where the rows of an array differ from the rows of the file.
 
         Rows (..., n) are compared up to rounding, each in its norm; the file gets what it has not.
         """
@@ -173,7 +173,7 @@ class Work:
     def loop(self, name: str, *start: Any) -> Loop:
         """A loop inside those that have begun, with its state: `start`, or what the file has.
 
-        Arrays of the file fit those of the start, or are their leading part, and are put there.
+        Arrays of the file fit the ones of the start, or are their leading part, and are put there.
         """
         state = start
         if self.held is not None and self.held.states:

@@ -87,7 +87,7 @@ def gauss_newton(
     linearisation of the recorded gradient.
 
     Scaling: none by default; if `of` is a mean S / D, so is G. With `reduction="sum"` or `"mean"`,
-    G belongs to S or to S / D, whichever of them the model computes; its last steps must show it. D
+    G belongs to S or to S / D, whichever one the model computes; its last steps must show it. D
     is what they divide by: the number of entries, or Σ w of class weights, labels that are not
     ignored, or a mask. A mean over batches weighs by D as well.
 

@@ -44,7 +44,7 @@ def ranked(
 
     Every rank calls this, with its own `data`, which may be empty; a dict is one batch. C is the
     same operator on all ranks: all of them enter its products, with the same right-hand sides, and
-    have the same result, by one all-reduce. The scaling is that of `streamed` over the batches of
+    have the same result, by one all-reduce. The scaling is as in `streamed` over the batches of
     all ranks, and rows of `"stack"` are in the order of the ranks: `C.rows` are this rank's rows.
 
     `make`, `reduction`, `batch_size`, `keep` (bytes on each rank), `size` and `check` are as for

@@ -72,7 +72,7 @@ def root(
     one, and `oj.root` takes it too. `root.at(inputs)` solves again, from this x*.
 
     - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input, those of x a first guess.
+    - `inputs`: the point, an array by name for every input; x is a first guess.
     - `of`: the tensors F, by name; by default all floating outputs.
     - `x`: the tensors x, by name: inputs of the model.
     - `wrt`: the tensors p, by name; by default all other floating inputs.
@@ -139,7 +139,7 @@ def residual_of(model: Model, of: tuple[str, ...], x: tuple[str, ...]) -> Model:
 @final
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """F(x, p) = 0 and how it is solved: F are the tensors `of` of a `model`, p those of `wrt`."""
+    """F(x, p) = 0 and how it is solved: F are the tensors `of` of a `model`, p are `wrt`."""
 
     model: Model
     of: tuple[str, ...]

@@ -56,7 +56,7 @@ def trajectory(
     | `"implicit_euler"` | u₊ = u + h f(t₊, u₊) | 1 |
     | `"bdf2"` | u₊ = (4 u − u₋) / 3 + ⅔ h f(t₊, u₊), the first by Euler | 2 |
 
-    f are the tensors of `of`, u those of `x`, p those of `wrt`. The result has the last states in
+    f are the tensors of `of`, u are `x`, p are `wrt`. The result has the last states in
     `tensors`, by name, and du/dp in `J`: J v is one pass over the steps with the tangents, one
     solve a step, and Jᵀ u one pass back, with the adjoints. The states of `checkpoints` segments
     are kept and the steps between are solved again, so that memory is O(√steps) and the bits are

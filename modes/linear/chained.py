@@ -78,7 +78,7 @@ class Named(Wrapper):
 
 
 def pick_tensors(specs: Specs, names: tuple[str, ...]) -> Take:
-    """The flat tensors of `specs` ↦ those of them that are named, flat, in this order."""
+    """The flat tensors of `specs` ↦ the named ones among them, flat, in this order."""
     sizes = [size(shape_of(spec)) for spec in specs]
     starts = np.cumsum([0, *sizes])
     places = [find_tensor(name, specs)[0] for name in names]

@@ -592,12 +592,12 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
     """H of the scalar that `--of` names, or of the sum of its entries by `--weights`."""
     of = names_of(at.model, args.of, at.model.outputs, "of")
     if len(of) != 1:
-        raise InputError(f"a Hessian is of one scalar, not of {list(of)}: name it with --of")
+        raise InputError(f"a Hessian needs one tensor, not {list(of)}: name it with --of")
     shape = evaluate(at.model, at.point, of)[of[0]].shape
     weights, n = args.weights, size(shape)
     if weights is None and n != 1:
-        raise InputError(f"a Hessian is of one number, but {of[0]!r} has shape {list(shape)}: "
-                         "--weights 1 is of the sum of its entries")  # fmt: skip
+        raise InputError(f"a Hessian needs a function with one value, but {of[0]!r} has shape "
+                         f"{list(shape)}: --weights 1 takes the sum of its entries")  # fmt: skip
     if weights is not None:
         if len(weights) not in (1, n):
             raise InputError(f"--weights has {len(weights)} numbers, but {of[0]!r} has shape "

@@ -27,8 +27,9 @@ ERROR = KAPPA * GAMMA + 1 / np.arange(1, HIGHEST_ORDER + 3)
 """The error of a step, over u - predicted u."""
 
 NEWTON_TOLERANCE, NEWTON_STEPS, LEAST_RATE = 0.1, 4, 0.2
-"""Newton's error at the end, over that of the step; the most iterations; and a convergence that may
-be hoped for where the last step had a better one."""
+"""Newton's error at the end, over the error of the step; the most iterations; and a convergence
+that may be hoped for where the last step had a better one.
+"""
 
 
 def rescaling(order: int, factor: float) -> np.ndarray:

@@ -31,7 +31,7 @@ Solve = Callable[[np.ndarray], np.ndarray]
 """b ↦ x with (M − c J) x = b; raises `NotConverged` where none is found."""
 
 DENSE_STATES = 100
-"""Up to so many states, LU of a dense matrix needs less time than that of a sparse one."""
+"""Up to so many states, dense LU needs less time than sparse LU."""
 
 
 def scaled_norm(x: np.ndarray, scale: np.ndarray) -> float:

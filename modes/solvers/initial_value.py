@@ -58,9 +58,9 @@ def solve_ivp(
 ) -> OdeResult:
     """M u̇ = f(t, u) over `t_span`, by implicit methods with exact Jacobians and step control.
 
-    f are the tensors of `of`, and u those of `wrt`, in the same order. A singular `mass` makes some
-    equations algebraic, 0 = f: a DAE, which must be of index 1. Its algebraic states are a guess at
-    the start, corrected by Newton's method with M u unchanged.
+    f are the tensors of `of`, and u the tensors of `wrt`, in the same order. A singular `mass`
+    makes some equations algebraic, 0 = f: a DAE, which must be of index 1. Its algebraic states are
+    a guess at the start, corrected by Newton's method with M u unchanged.
 
     | `method` | order | a step | for |
     |---|---|---|---|

@@ -114,7 +114,7 @@ class Problem(Generic[Given]):
 
     With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
     data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches. With
-    `comm` in it, all batches of all ranks count; x0 is that of the first rank with a batch.
+    `comm` in it, all batches of all ranks count; x0 comes from the first rank with a batch.
     """
 
     def __init__(

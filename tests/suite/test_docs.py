@@ -175,6 +175,18 @@ LINKS = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
 GENERATED = "reference/command-line.md"
 
 
+ROOT_PAGES = {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+
+
+def test_root_has_four_pages_and_reports_are_in_their_folder():
+    assert {page.name for page in ROOT.glob("*.md")} == ROOT_PAGES
+
+
+def test_readme_shows_a_result_within_a_screen():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert next(k for k, line in enumerate(lines) if line.startswith("∂/∂")) < 45
+
+
 def test_links_lead_to_files():
     """On GitHub and on the site: files outside `docs/` are linked directly."""
     dead = [(page.name, target) for page in (*DOCS.rglob("*.md"), *ROOT.glob("*.md"))

@@ -50,7 +50,7 @@ class Compiled(Jacobian):
         self.library = library_of_engine(engine)
         self._programs: Latest[tuple[Shape, str], Way] = Latest(CACHED_PROGRAMS)
         self._lock = Lock()
-        self._ran, self._why = engine or "the first engine that can", ""
+        self._ran, self._why = engine or "the engine that suits them", ""
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the programs, which are compiled again on demand."""

@@ -55,7 +55,8 @@ def compile_by(engine: str | None, graph: Graph) -> tuple[Program, str]:
 def choice_text(graph: Graph, ran: str) -> str:
     """Why this engine runs a graph that was compiled without a requested engine: by its work."""
     kernels = kernels_of(graph)
-    work = f"{len(kernels)} kernels, {sum(map(multiplications, kernels)):,} multiplications"
+    counted = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
+    work = f"{counted}, {sum(map(multiplications, kernels)):,} multiplications"
     if ran == "onnxruntime":
         return f"{work}: repays a session's call"
     if is_cheaper_in_line(graph):
