@@ -43,10 +43,11 @@ def electrons(count, widths=(64, 16), layers=3, determinants=2, dtype=np.float64
     """log |ψ| of a network of electrons as FermiNet's, with its weights: (model, weights by name).
 
     One-electron features meet the means of all others in each layer, those of pairs stay apart. The
-    two halves have determinants of their own, as the two spins do.
+    two halves have determinants of their own, as the two spins do; without determinants, the sum of
+    all orbitals' sines is given instead of log |ψ|.
     """
     rng, real = np.random.default_rng(seed), "double" if dtype == np.float64 else "float"
-    N, A, (one, two), D = count, 2, widths, determinants
+    N, A, (one, two), D = count, 2, widths, determinants or 2
     weights = {"R": np.array([[0.0, 0.0, -0.7], [0.0, 0.0, 0.7]])}
 
     def drawn(name, inputs, *shape):
@@ -55,7 +56,7 @@ def electrons(count, widths=(64, 16), layers=3, determinants=2, dtype=np.float64
     held = {"eye": np.eye(N)[:, :, None], "apart": 1 - np.eye(N)[:, :, None]}
     integers = {"xyz": [-1], "first": [1], "second": [2], "nuclei": [0, N, 4 * A],
                 "every": [1, N, 1], "orbitals": [0, 2, N // 2, D, N // 2],
-                "up": 0, "down": 1}  # fmt: skip
+                "up": 0, "down": 1, "both_axes": [1, 2]}  # fmt: skip
     lines = ["X = Unsqueeze(x, second)", "ae = Sub(X, R)", "ae2 = Mul(ae, ae)",
              "re2 = ReduceSum<keepdims = 1>(ae2, xyz)", "re = Sqrt(re2)",
              "aes = Concat<axis = 3>(ae, re)", "h0 = Reshape(aes, nuclei)",
@@ -79,12 +80,13 @@ def electrons(count, widths=(64, 16), layers=3, determinants=2, dtype=np.float64
     drawn("O", width, D * N // 2)
     weights["decay"] = (1 + rng.uniform(size=(A, D * N // 2))) / 4
     lines += [f"o = MatMul(h{layers}, O)", "far = Squeeze(re, xyz)", "fall = MatMul(far, decay)",
-              "less = Neg(fall)", "envelope = Exp(less)", "oe = Mul(o, envelope)",
-              "split = Reshape(oe, orbitals)",
+              "less = Neg(fall)", "envelope = Exp(less)", "oe = Mul(o, envelope)"]  # fmt: skip
+    lines += ["split = Reshape(oe, orbitals)",
               "M = Transpose<perm = [0, 1, 3, 2, 4]>(split)", "dets = Det(M)",
               "spin = Gather<axis = 1>(dets, up)", "other = Gather<axis = 1>(dets, down)",
               "both = Mul(spin, other)", "total = ReduceSum<keepdims = 0>(both, xyz)",
-              "size = Abs(total)", "y = Log(size)"]  # fmt: skip
+              "size = Abs(total)", "y = Log(size)"] if determinants else [
+              "waves = Sin(oe)", "y = ReduceSum<keepdims = 0>(waves, both_axes)"]  # fmt: skip
     graph = onnx.parser.parse_graph(
         f"electrons ({real}[n, {N}, 3] x) => ({real}[n] y) {{ {'  '.join(lines)} }}")  # fmt: skip
     arrays = {name: value.astype(dtype) for name, value in {**weights, **held}.items()}
