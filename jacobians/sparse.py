@@ -272,7 +272,7 @@ for kind in EINSUMS:
     factors.register(kind, _shared)
 
 
-@factors.register
+@factors.register(Convolution)
 def _(operator: Convolution) -> tuple[csr_array[Any], ...]:
     """All channels of a group meet: a convolution of one channel, between sums over channels."""
     g = operator.geometry

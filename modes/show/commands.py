@@ -671,8 +671,9 @@ def run_lower(args: Namespace, out: Output) -> str:
 
 
 @command(
-    {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
-    ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
+    {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"},
+     "--full": {"action": "store_true", "help": "every case, step and condition"}},
+    ("Tanh", "ai.onnx.ml::Scaler", "LSTM --full", "Softmax --json"),
     {"operator": "its name, with the domain where that is not ONNX's own",
      "verdict": "right, wrong, or not compared",
      "outcome": "the worst of all cases: exact, 30 or 14 digits, refuted; or zero, estimator",
@@ -685,7 +686,7 @@ def run_prove(args: Namespace, out: Output) -> str:
     proof = prove(op_type, domain)
     cases = [{"case": str(r.case), "source": r.source, "outcome": r.outcome, "proved": bool(r)}
              for r in proof.results]  # fmt: skip
-    text = proof.markdown()
+    text = proof.markdown(full=args.full)
     out.tell(text, operator=proof.title, verdict=proof.verdict, outcome=proof.outcome, cases=cases,
              markdown=text)  # fmt: skip
     return proof.verdict

@@ -124,7 +124,7 @@ case("Scatter", (2, 2), np.array([[1, 0]]), (1, 2), torch="{0}.scatter(0, {1}, {
 case("TensorScatter", (2, 3, 1), (2, 1, 1), ints(1, 2))
 case("TensorScatter", (1, 3, 1), (1, 2, 1), ints(2), mode="circular")
 case("MaxUnpool", (1, 1, 2), ints(1, 2).reshape(1, 1, 2), kernel_shape=[2], strides=[2],
-     torch="F.max_unpool1d({0}, {1}, 2, 2)")  # fmt: skip
+     torch="torch.zeros(1, 1, 4).double().scatter(2, {1}, {0})")  # fmt: skip
 case("Col2Im", (1, 2, 3), ints(1, 4), ints(1, 2), torch="F.fold({0}, (1, 4), (1, 2))")
 case("Col2Im", (1, 4, 2), ints(3, 3), ints(2, 2), strides=[1, 2], dilations=[2, 1],
      pads=[0, 0, 0, 1])  # fmt: skip
@@ -486,3 +486,15 @@ script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0
        "{3}[0, :4][gates], {3}[0, 4:][gates]), " + CELL + ")([0, 2, 3, 1])", (2, 1, 2), (1, 4, 2),
        (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3,
        of=(0,))  # fmt: skip
+script("CenterCropPad", "F.pad({0}[0:2], (1, 1))", (3, 1), ints(2, 3))
+script("Range", "{0} + {2} * torch.arange(4)", np.array(1.25), np.array(3.0), np.array(0.5))
+script("Unique", "{0}.sort().values", (4,))
+BIN_CENTRES = ("torch.stack(({1}[0, 0] - 0.5 + ({1}[0, 2] - {1}[0, 0]) * "
+               "torch.tensor([0.25, 0.75]), "
+               "({1}[0, 1] + {1}[0, 3] - 1).expand(2) / 2), -1)")  # fmt: skip
+script("RoiAlign", f"F.grid_sample({{0}}, ((2 * {BIN_CENTRES} + 1) / 3 - 1)[None, None], "
+       "align_corners=False)", (1, 1, 3, 3), ROI, ints(0), sampling_ratio=1, **BINS)  # fmt: skip
+script("ai.onnx.ml::Scaler", "({0} - torch.tensor([0.5, -1.0])) * torch.tensor([2.0, 0.25])",
+       (2, 2), offset=[0.5, -1.0], scale=[2.0, 0.25])  # fmt: skip
+script("ai.onnx.ml::Imputer", "torch.where({0} == 0, 0.25, {0})", numbers(1.5, -0.5).reshape(1, 2),
+       imputed_value_floats=[0.25], replaced_value_float=0.0)  # fmt: skip

@@ -129,6 +129,40 @@ def ports(op_type: str, domain: str) -> Iterator[Tag]:
             yield Tag(home, op_type, kind, k, formal.name, tag, verdict, where, evidence)
 
 
+def ports_of(op_type: str, domain: str) -> list[Tag]:
+    """The rows of an operator of any domain; where ONNX has no schema, inputs of its cases."""
+    if (op_type, domain) in schemas():
+        return list(ports(op_type, domain))
+    slots, cases, made = passed(op_type, domain, version()), CASES.get((op_type, domain), []), []
+    names = runtime_names(op_type, domain)
+    for side, kind in ((True, "input"), (False, "output")):
+        width = max((len(c.inputs if side else c.results) for c in cases), default=0)
+        for k in range(width):
+            held = [c for c in cases if not side or (len(c.inputs) > k and c.inputs[k] is not None)]
+            kinds = (getattr(c.inputs[k], "dtype", np.dtype(bool)).kind for c in held if side)
+            floats = not side or "f" in kinds
+            met = any(slot[side] == k for slot in slots)
+            why = f"{len(held)} cases" if floats else "it holds no floating numbers"
+            named = dict(enumerate(names[kind])).get(k) or f"{kind} {k}"
+            made.append(Tag(domain, op_type, kind, k, named, "unknown",
+                            EVERYWHERE if met else NOT, "", why))  # fmt: skip
+    return made
+
+
+@cache
+def runtime_names(op_type: str, domain: str) -> dict[str, list[str]]:
+    """The names of inputs and outputs by ONNX Runtime's schemas; none where it is not installed."""
+    try:
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+    except ImportError:
+        return {"input": [], "output": []}
+    for schema in state.get_all_operator_schema():
+        if (schema.name, schema.domain) == (op_type, domain):
+            return {"input": [p.name for p in schema.inputs],
+                    "output": [p.name for p in schema.outputs]}  # fmt: skip
+    return {"input": [], "output": []}
+
+
 def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[bool, str]:
     """Whether a derivative passes the port, and the evidence."""
     op_type, domain, side = schema.name, schema.domain, kind == "input"

@@ -5,39 +5,38 @@ A proof is Markdown for a file, HTML for a notebook, and LaTeX for the Jacobian.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from itertools import groupby
 from typing import Any
 
-import numpy as np
 import onnx
 import sympy as sp
 
-from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
+from ...jacobians.errors import OnnxJacError, UnsupportedOp, closest
 from ...jacobians.progress import counted
-from ...jacobians.text import Table
+from ...jacobians.text import Table, clipped
 from ...jacobians.threads import cached_property
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, slopes_text
-from ...ops.derive import Indexed
 from ...ops.registry import Declaration, full_name
-from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.quantization import DOMAIN
-from ...ops.rules.reductions import SUMS
 from ..linear.check import NOT_COMPARED, RIGHT, WRONG
-from ..linearize import linearize
-from ..model.markup import Markup, card, fold, fold_table, pre
-from .case import Case
-from .cases import CASES, SCRIPTS
-from .check import AGREES, EXACT, OUTCOMES, REFUTED, UNPROVED, CaseCheck, Verdict, operators
-from .coverage import schemas
-from .definition import Shapes, function_case, model_case, own_case
-from .differences import central, mismatch
+from ..model.loading.upgrade import MICROSOFT
+from ..model.markup import card
+from .case import Case, ModelCase
+from .cases import CASES
+from .check import AGREES, EXACT, OUTCOMES, REFUTED, UNPROVED, CaseCheck, Verdict
+from .coverage import AGREES as TAGGED_ALIKE
+from .coverage import DISAGREES, NOT, Tag, ports_of, schemas
+from .definition import Shapes, function_case, model_case, own_case, symbolic_matrix
+from .derivation import derivation, derived_from, opaque
+from .flow_cases import flow_cases
+from .integers import SMALL, Example, examples_of
+from .page import WIDTH, Monospace, Part, Section, aligned, array_text, number_text, wrapped_lines
+from .scripts import Script, script_of, why_no_script
+from .steps import plain_text
 
 
 class Proof:
@@ -84,9 +83,9 @@ class Proof:
 
     @cached_property
     def examples(self) -> tuple[Example, ...]:
-        """Numerical examples: products against differences, at two points or more."""
-        small = [*self.cases[:2]] + [self.cases[0]] * (len(self.cases) == 1)
-        return tuple(example(case, seed) for seed, case in enumerate(small))
+        """Numerical examples at two points of integers, with J v and Jᵀ u."""
+        small = SMALL.get((self.op_type, self.domain), [])
+        return examples_of([*small, *self.cases])
 
     @cached_property
     def script(self) -> Script | None:
@@ -103,31 +102,32 @@ class Proof:
     def title(self) -> str:
         return full_name(self.op_type, self.domain)
 
-    def markdown(self) -> str:
-        """The whole proof in Markdown."""
-        if self.stated:
-            return f"# {self.title}\n\n{self.stated.sentence}\n"
-        sections = (
-            headline,
-            equation,
-            structure,
-            matrix_rows,
-            verdicts,
-            numerical_examples,
-            script,
-            domain,
-        )
-        parts = [f"# {self.title}", *filter(None, (section(self) for section in sections))]
-        return "\n\n".join(parts) + "\n"
+    def sections(self, full: bool = False) -> tuple[Section, ...]:
+        """The page in parts, the same in every form; `full` leaves nothing out."""
+        made = [headline(self), differentiability(self)]
+        if self.stated and self.outcome == "zero":
+            made += [Section(EQUATION, (ZERO,))]
+        if not self.stated:
+            made += [from_equation(self, full), in_integers(self), by_torch(self),
+                     verdicts(self, full), domain_of(self, full)]  # fmt: skip
+        return tuple(section for section in made if section.parts)
 
-    __str__ = _repr_markdown_ = markdown
+    def markdown(self, full: bool = False) -> str:
+        """The proof in Markdown; with `full`, all cases, all steps and all conditions of it."""
+        said = (section.markdown() for section in self.sections(full))
+        return "\n\n".join([f"# {self.title}", *said]) + "\n"
+
+    def __str__(self) -> str:
+        return self.markdown()
+
+    _repr_markdown_ = __str__
 
     def _repr_html_(self) -> str:
-        """The proof in a notebook, without the examples and the script that Markdown has."""
-        title = f"Proof of {self.title}"
-        if self.stated:
-            return card(title, f"{self.outcome}: {self.stated.sentence}")
-        return card(title, headline(self).replace("**", ""), *folds(self))
+        """The same sections in a notebook, each of which folds."""
+        first, *rest = self.sections()
+        said = " ".join(part for part in first.parts if isinstance(part, str)).replace("**", "")
+        shown = (section.html(section.title in UNFOLDED) for section in rest)
+        return card(f"Proof of {self.title}", said, *shown)
 
     def _repr_latex_(self) -> str:
         """The Jacobian alone."""
@@ -151,15 +151,20 @@ def proof_of(
         return Proof(case.op_type, "", (case,))
     home, _, op_type = what.rpartition("::")
     domain = "" if (domain := home or domain) == "ai.onnx" else domain
-    declared, cases = find(op_type, domain), CASES.get((op_type, domain))
+    declared = find(op_type, domain)
+    cases: Sequence[Case] | None = CASES.get((op_type, domain)) or flow_cases(op_type, domain)
     if sentence := zero_statement(declared):
         return Proof(op_type, domain, (), sentence)
+    if cases is None and shapes is None and domain == MICROSOFT and declared:
+        return Proof(op_type, domain, (), Stated(UNPROVED, why_unproved(declared)))
     if declared and (cases is None or shapes):
         title = full_name(op_type, domain)
         cases = [own_case(title, declared, shapes, attrs)]
     if cases is None:
+        if declared or (op_type, domain) in schemas():
+            return Proof(op_type, domain, (), Stated(UNPROVED, why_unproved(declared)))
         known = [name for name, held in CASES if held == domain]
-        what = "has no closed form to be proved" if (op_type, domain) in schemas() else "is unknown"
+        what = "is unknown"
         raise UnsupportedOp(f"{domain or 'ai.onnx'}::{op_type} {what}.{closest(op_type, known)}")
     return Proof(op_type, domain, tuple(cases))
 
@@ -215,6 +220,16 @@ class Stated:
     sentence: str
 
 
+def why_unproved(declared: Declaration | None) -> str:
+    """Why an operator that is known has no proof."""
+    if declared and declared.refused:
+        return f"It is not differentiated: {declared.refused}."
+    if declared and declared.domain:
+        return ("Nothing is compared: it is composed of other operators, or shares the rule of "
+                "ONNX's operator of its name, and tests alone compare its values.")  # fmt: skip
+    return "Nothing is compared: no floating number passes it."
+
+
 def zero_statement(declared: Declaration | None) -> Stated | None:
     """The statement for a derivative that is zero, or for an estimator, which is no derivative.
 
@@ -230,80 +245,37 @@ def zero_statement(declared: Declaration | None) -> Stated | None:
     return Stated("estimator", f"{what}: {said[:1].lower()}{said[1:]}")
 
 
-# -- numerical examples --------------------------------------------------------------------------
+# -- sections --------------------------------------------------------------------------------------
 
-STEPS, GOOD = (1e-5, 1e-2, 0.25), 1e-6
-"""Steps of the differences, tried until the error is good; single precision needs long steps."""
+EQUATION, INTEGERS, VERDICTS = "From the equation to J", "In integers", "Verdicts"
 
+ZERO = (
+    "∂y_i/∂x_i′ = 0 for all i and i′, wherever the derivative exists: J v = 0 and Jᵀ u = 0 at "
+    "every point, so that an example in integers and a script for PyTorch would show zeros alone."
+)
 
-@dataclass(frozen=True)
-class Example:
-    """A point, a direction v, J v at the point, and central differences along v."""
-
-    case: Case
-    point: dict[str, np.ndarray]
-    direction: dict[str, np.ndarray]
-    product: np.ndarray
-    differences: np.ndarray
-
-    @property
-    def error(self) -> float:
-        """The greatest error, relative to the greatest entry or to 1."""
-        return mismatch(self.product, self.differences, floor=1.0)
-
-
-def example(case: Case, seed: int) -> Example:
-    """One example; the direction is random, with two decimals."""
-    rng = np.random.default_rng(seed)
-    wrt, point = case.floating(case.wrt), nearby(case, seed)
-    values = case.model.run(point, engine="numpy")
-    of = tuple(name for name in case.chosen if values[name].dtype.kind == "f")
-    direction = {n: np.round(rng.standard_normal(point[n].shape), 2) for n in wrt}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnnxJacWarning)  # about blocks that are zero
-        J = linearize(case.model, point, of=of, wrt=wrt, engine="numpy")
-    product = flatten_named(J.apply(direction), of)
-    found: list[Example] = []
-    for h in STEPS:
-        slopes = central(lambda x: case.model.run(x, engine="numpy"), point, direction, h)
-        found.append(Example(case, point, direction, product, flatten_named(slopes, of)))
-        if found[-1].error < GOOD:
-            break
-    return min(found, key=lambda made: made.error)
-
-
-def flatten_named(values: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
-    """The named tensors, flattened and concatenated."""
-    return np.concatenate([np.ravel(values[name]) for name in names])
-
-
-def nearby(case: Case, seed: int) -> dict[str, np.ndarray]:
-    """The point of a case for seed 0; for other seeds a point nearby, if the model runs there."""
-    kinds = {name: spec.dtype for name, spec in case.model.inputs.items()}
-    point = {name: np.asarray(x, kinds.get(name)) for name, x in case.point.items()}
-    wrt = case.floating(case.wrt)
-    moved = {n: x * (1 + seed / 64) if n in wrt else x for n, x in point.items()}
-    try:
-        case.model.run(moved, engine="numpy")
-    except OnnxJacError:
-        return point
-    return moved
-
-
-# -- sections of the text --------------------------------------------------------------------------
+UNFOLDED = frozenset({EQUATION, INTEGERS})
+"""Sections that a notebook shows unfolded."""
 
 ORIENTATION = (
     "Rows are outputs and columns inputs: J = ∂y/∂x. "
     "ONNX's guide writes the transpose, rows = inputs."
 )
-WRITTEN_ENTRIES = 64
-"""A matrix of up to this many entries is written out."""
 
-HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
+GROUPS_SHOWN, CONDITIONS_SHOWN = 4, 4
+"""Rows of verdicts and conditions on a short page."""
 
 
-def headline(proof: Proof) -> str:
+def headline(proof: Proof) -> Section:
     """The outcome in one sentence."""
+    text = derived_from(proof.op_type, proof.domain)
+    derived = (f"The rule is derived from {text} by SymPy.",) if text and proof.cases else ()
+    return Section("", (headline_text(proof), *derived))
+
+
+def headline_text(proof: Proof) -> str:
+    if proof.stated:
+        return f"**{proof.outcome}**: {proof.stated.sentence}"
     if proof.outcome in (AGREES, UNPROVED):
         cases = sum(r.outcome == AGREES for r in proof.results)
         return (
@@ -312,59 +284,176 @@ def headline(proof: Proof) -> str:
             f"equal ONNX Runtime's kernel in {cases} of {len(proof.results)} cases."
         )
     exact = sum(r.outcome == EXACT for r in proof.results)
-    text = derived_from(proof.op_type, proof.domain)
-    derived = f" The rule is derived from {text} by SymPy." if text else ""
     return (
         f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
-        f"{len(proof.results)} cases exactly, entry by entry, by SymPy.{derived}"
+        f"{len(proof.results)} cases exactly, entry by entry, by SymPy."
     )
 
 
-def derived_from(op_type: str, domain: str) -> str:
-    """The text of which SymPy makes the rule, while it is declared; empty for any other rule."""
-    rule = declared.rule if (declared := find(op_type, domain)) else None
-    if isinstance(rule, Elementwise):
-        return " or ".join(rule.formulas.values())
-    if op_type in SUMS and not domain:
-        return "{} with s = Σ {}".format(*SUMS[op_type])
-    return rule.text if isinstance(rule, Indexed) else ""
+def differentiability(proof: Proof) -> Section:
+    """ONNX's tags and the verdicts here, tensor by tensor."""
+    rows = ports_of(proof.op_type, proof.domain)
+    if not rows:
+        return Section("", ())
+    xs, y = ([row.port for row in rows if row.kind == kind and row.verdict != NOT]
+             for kind in ("input", "output"))  # fmt: skip
+    schema = schemas().get((proof.op_type, proof.domain))
+    graphs = schema and any(str(a.type).endswith("GRAPH") for a in schema.attributes.values())
+    xs += ["what its graphs use from outside"] if graphs else []
+    said = (f"In `Gradient`, `xs` may name {joined_names(xs)}, and `y` {joined_names(y)}."
+            f"{tags_said(rows, proof.domain)}")  # fmt: skip
+    cells = tuple((row.port, row.kind, row.onnx, row.verdict + " ≠" * (row.agreement == DISAGREES),
+                   row.evidence) for row in rows)  # fmt: skip
+    head = ("tensor", "role", "ONNX's tag", "here", "shown by")
+    places = dict.fromkeys(row.where.capitalize() for row in rows if row.where)
+    where = (f"{'; '.join(places)}.",) if places else ()
+    return Section("Differentiability", (said, Table("", head, cells), *where))
 
 
-def equation(proof: Proof) -> str:
-    """The equation of the case that is shown."""
-    check = proof.shown
-    lines = [f"$${sp.latex(y)} = {sp.latex(tensor)}$$" for y, tensor in outputs(check)]
-    return f"## Equation\n\n`{check.case}`, by {check.definition.source}:\n\n" + "\n\n".join(lines)
+def tags_said(rows: Sequence[Tag], domain: str) -> str:
+    """Where ONNX's tags differ."""
+    differ = [row.port for row in rows if row.agreement == DISAGREES]
+    if differ:
+        return f" ONNX's tag differs (≠) for {joined_names(differ)}: see the column “shown by”."
+    if domain and (rows[0].op_type, domain) not in schemas():
+        return " ONNX has no tags for it, since it is ONNX Runtime's."
+    alike = all(row.agreement == TAGGED_ALIKE for row in rows)
+    return " ONNX's tags say the same." if alike else " ONNX tags not all of them (unknown)."
 
 
-def outputs(check: CaseCheck) -> Iterator[tuple[sp.Symbol, Any]]:
-    """Each output: its name, and its entries as SymPy prints them."""
-    for name in check.of:
-        exprs: np.ndarray = check.reading.values[name].exprs
-        made = sp.Array(exprs.ravel().tolist(), exprs.shape) if exprs.size else sp.Symbol("()")
-        yield sp.Symbol(name), exprs[()] if exprs.ndim == 0 else made
+def joined_names(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
 
 
-def structure(proof: Proof) -> str:
-    """The operators that are applied, never formed."""
-    lines = [f"- ∂{o}/∂{i} = `{J}`" for (o, i), J in operators(proof.shown).items()]
-    head = "## Jacobian\n\nAs operators, which are applied and never formed:\n\n"
-    return head + "\n".join(lines) if lines else ""
+def from_equation(proof: Proof, full: bool) -> Section:
+    """y_i = …, ∂y_i/∂x_i′ = …."""
+    return Section(EQUATION, tuple(derivation(proof.op_type, proof.domain, proof.cases, full)))
 
 
-def matrix_rows(proof: Proof) -> str:
-    """The matrix, entry by entry."""
-    found = proof.shown.matrix
-    if found.rows * found.cols > WRITTEN_ENTRIES:
-        return f"As a matrix it has {found.rows} × {found.cols} entries. {ORIENTATION}"
-    return f"As a matrix:\n\n$$J = {sp.latex(found)}$$\n\n{ORIENTATION}"
+def in_integers(proof: Proof) -> Section:
+    """A case of a few entries: inputs, outputs, J, J v and Jᵀ u."""
+    if not proof.examples:
+        return Section(INTEGERS, (f"No example: {NO_INTEGERS}.",))
+    first, *rest = proof.examples
+    named = formal_names(proof, first)
+    parts: list[Part] = [f"`{clipped(str(first.case), WIDTH)}`. {named}{ORIENTATION}",
+                         Monospace(tuple(example_lines(first)))]  # fmt: skip
+    for other in rest:
+        lines = (line for text in short_lines(other) for line in wrapped_lines(text))
+        again = "" if other.case is first.case else f", `{clipped(str(other.case), WIDTH)}`"
+        parts += [f"Again{again}:", Monospace(tuple(lines))]
+    worst_error = max(e.error for e in proof.examples)
+    parts += [f"Central differences of the operator's values give J too, within {worst_error:.1e}."]
+    return Section(INTEGERS, tuple(parts))
 
 
-def verdicts(proof: Proof) -> str:
-    """A table of all blocks of all cases."""
-    head = f"| {' | '.join(HEAD)} |\n|---|---|---|---|"
-    rows = (f"| `{case}` | {' | '.join(others)} |" for case, *others in cells(proof))
-    return "## Verdicts\n\n" + "\n".join([head, *rows])
+def formal_names(proof: Proof, example: Example) -> str:
+    """Which tensor of the schema each letter is."""
+    if isinstance(example.case, ModelCase):
+        return ""
+    rows = {(row.kind, row.index): row.port for row in ports_of(proof.op_type, proof.domain)}
+    sides = (("input", example.case.names), ("output", example.case.results))
+    pairs = [(name, rows.get((kind, k), name)) for kind, names in sides
+             for k, name in enumerate(names) if name in (*example.point, *example.of)]  # fmt: skip
+    said = ", ".join(f"{name} is {port}" for name, port in pairs if port.lower() != name)
+    return f"Here {said}. " if said else ""
+
+
+NO_INTEGERS = (
+    "no integers were found at which its cases of 2 to 6 entries are smooth and J is not zero"
+)
+
+
+def example_lines(example: Example) -> Iterator[str]:
+    """The whole example."""
+    yield from (line for text in point_lines(example) for line in wrapped_lines(text))
+    named = [", ".join(names) for names in (example.of, example.wrt)]
+    y, x = (f"({name})" if "," in name else name for name in named)
+    yield f"J = ∂{y}/∂{x} ="
+    if symbols := symbol_lines(example):
+        yield from symbols
+        yield "  ="
+    yield from aligned([[number_text(x) for x in row] for row in example.matrix])
+    yield from (line for text in product_lines(example) for line in wrapped_lines(text))
+
+
+def short_lines(example: Example) -> Iterator[str]:
+    yield from point_lines(example)
+    yield f"J = {array_text(example.matrix)}"
+    yield from product_lines(example)
+
+
+def point_lines(example: Example) -> Iterator[str]:
+    """Inputs and outputs."""
+    yield ", ".join(f"{name} = {array_text(x)}" for name, x in example.point.items())
+    yield ", ".join(f"{name} = {array_text(example.outputs[name])}" for name in example.of)
+
+
+def product_lines(example: Example) -> Iterator[str]:
+    yield f"for the tangent v = {array_text(example.v)}: J v = {array_text(example.forward)}"
+    yield f"for the cotangent u = {array_text(example.u)}: Jᵀ u = {array_text(example.reverse)}"
+
+
+def symbol_lines(example: Example) -> tuple[str, ...]:
+    """J in symbols of the inputs and outputs; nothing where it does not fit the page."""
+    case = replace(example.case, inputs=tuple(example.point.get(n) for n in example.case.names),
+                   wrt=tuple(map(example.case.names.index, example.wrt)))  # fmt: skip
+    try:
+        check, outputs, blocks = opaque(case)
+        held = {pair: J for pair, J in blocks.items() if J is not None}
+        if len(held) < len(blocks):
+            return ()
+        rows: list[list[str]] = []
+        for o in check.of:
+            made = [symbolic_matrix(held[o, i], check.op) if (o, i) in held
+                    else sp.zeros(outputs[o].entries.size, check.symbols[i].entries.size)
+                    for i in check.wrt]  # fmt: skip
+            rows += [[plain_text(x) for x in row] for row in sp.Matrix.hstack(*made).tolist()]
+    except (OnnxJacError, NotImplementedError, TypeError, ValueError):
+        return ()
+    lines = tuple(aligned(rows))
+    return lines if max(map(len, lines)) <= WIDTH and not numbers_alone(rows) else ()
+
+
+def numbers_alone(rows: list[list[str]]) -> bool:
+    """Whether symbols would say nothing that the numbers do not."""
+    return not any(c.isalpha() for row in rows for cell in row for c in cell)
+
+
+def by_torch(proof: Proof) -> Section:
+    """The script for PyTorch, and what it prints; or why there is none."""
+    title = "By PyTorch"
+    if proof.script is None:
+        return Section(title, (f"No script: {why_no_script(proof.op_type, proof.domain)}.",))
+    return Section(title, (Monospace(tuple(proof.script.text.splitlines()), "python"),))
+
+
+HEAD = ("cases", "block", "first derivative", "second, by the recorded VJP")
+
+
+def verdicts(proof: Proof, full: bool) -> Section:
+    """Every block of every case; on a short page, cases with the same verdicts are one row."""
+    rows = list(cells(proof)) if full else list(grouped_rows(proof))
+    shown = rows if full else rows[:GROUPS_SHOWN]
+    more = len(rows) - len(shown)
+    note = (f"And {more} more rows, which the full page shows: `onnxjac prove NAME --full` or "
+            "`markdown(full=True)`.",) if more else ()  # fmt: skip
+    return Section(VERDICTS, (Table("", HEAD, tuple(shown)), *note))
+
+
+def grouped_rows(proof: Proof) -> Iterator[tuple[str, ...]]:
+    """One row for all cases whose blocks have the same outcome; failures are rows of their own."""
+
+    def key(row: tuple[str, ...]) -> tuple[str, ...]:
+        return row[2:]
+
+    for outcome, group in groupby(sorted(cells(proof), key=key), key):
+        rows = list(group)
+        cases = list(dict.fromkeys(row[0] for row in rows))
+        pairs = list(dict.fromkeys(row[1].partition(",")[0] for row in rows))
+        named = clipped(", ".join(cases[:2]), 56) + (f", … {len(cases)} cases" if len(cases) > 2
+                                                     else "")  # fmt: skip
+        yield named, clipped(", ".join(pairs), 40), *outcome
 
 
 def cells(proof: Proof) -> Iterator[tuple[str, ...]]:
@@ -373,128 +462,20 @@ def cells(proof: Proof) -> Iterator[tuple[str, ...]]:
         second = ", ".join(sorted({v.outcome for v in result.second})) or "not asked"
         for v in result.first:
             (o, i), (m, n) = v.pair, v.shape
-            yield str(result.case), f"∂{o}/∂{i}, {m}×{n}", f"{v.outcome}{v.failure}", second
+            yield f"`{result.case}`", f"∂{o}/∂{i}, {m}×{n}", f"{v.outcome}{v.failure}", second
 
 
-def numerical_examples(proof: Proof) -> str:
-    """Numerical examples."""
-    parts = []
-    for e in proof.examples:
-        point = {n: np.round(x, 6) if x.dtype.kind == "f" else x for n, x in e.point.items()}
-        lines = [f"- {name} = {x.tolist()}" for name, x in point.items()]
-        lines += [f"- v along {name} = {v.tolist()}" for name, v in e.direction.items()]
-        lines += [f"- J v = {np.round(e.product, 9).tolist()}"]
-        lines += [f"- differences: {np.round(e.differences, 9).tolist()}, off by {e.error:.1e}"]
-        parts.append(f"`{e.case}`\n\n" + "\n".join(lines))
-    return "## Numerical examples\n\nJ v against central differences.\n\n" + "\n\n".join(parts)
-
-
-def script(proof: Proof) -> str:
-    """The script for PyTorch, and what it prints."""
-    if proof.script is None:
-        return ""
-    found = proof.script.agreement
-    said = "PyTorch is not installed here." if found is None else f"It prints {found:.1e}."
-    return f"## By PyTorch\n\n```python\n{proof.script.text}```\n\n{said}"
-
-
-def domain(proof: Proof) -> str:
+def domain_of(proof: Proof, full: bool) -> Section:
     """Where the proof holds, and the declared derivatives elsewhere."""
     met = list(dict.fromkeys(c for r in proof.results for c in r.conditions))
-    where = "wherever the expressions above are defined"
-    if met:
-        conditions = [f"- ${sp.latex(c)}$" for c in met[:12]]
-        conditions += [f"- and {len(met) - 12} more"] * (len(met) > 12)
-        chosen = "in the open sets where these hold, which the cases chose:\n\n"
-        where = chosen + "\n".join(conditions)
-    kinks = "".join(f"\n- {line}" for line in proof.kinks)
-    declared = f"\n\nAt the kinks it is declared, not proved:\n{kinks}" if kinks else ""
-    return f"## Domain\n\nThe identities hold {where}.{declared}"
-
-
-# -- folds in a notebook ---------------------------------------------------------------------------
-
-
-def folds(proof: Proof) -> Iterator[Markup]:
-    """The sections, each of which unfolds."""
-    check, found = proof.shown, proof.shown.matrix
-    lines = (pre(pretty(sp.Eq(*sides, evaluate=False))) for sides in outputs(check))
-    source = f"{check.case}, by {check.definition.source}"
-    yield fold("equation", pre(source), *lines, unfolded=True)
-    rows = tuple((f"∂{o}/∂{i}", repr(J)) for (o, i), J in operators(check).items())
-    yield fold_table(
-        Table("Jacobian, as operators that are never formed", ("block", "operator"), rows)
-    )
-    small = found.rows * found.cols <= WRITTEN_ENTRIES
-    text = pretty(found) if small else f"more than {WRITTEN_ENTRIES} entries are not written out"
-    yield fold(f"Jacobian, as a matrix of {found.rows}×{found.cols}", pre(text), ORIENTATION)
-    yield fold_table(Table("verdicts", HEAD, tuple(cells(proof))))
-    if kinks := tuple((line,) for line in proof.kinks):
-        yield fold_table(Table("declared at kinks, not proved", ("convention",), kinks))
-
-
-def pretty(expression: Any) -> str:
-    """Mathematics over several lines."""
-    return str(sp.pretty(expression, use_unicode=True, wrap_line=False))
-
-
-TEMPLATE = """\
-import torch
-import torch.nn.functional as F
-from torch.autograd.functional import jacobian
-
-{inputs}
-
-def f({names}):
-    return {expression}
-
-by_torch = jacobian(f, ({names},))
-by_onnxjac = (
-{blocks}
-)
-worst = max(
-    (a.reshape(b.shape) - b).abs().max().item() for a, b in zip(by_torch, by_onnxjac)
-)
-print("greatest difference:", worst)
-"""
-
-
-@dataclass(frozen=True)
-class Script:
-    """A script, and what it prints."""
-
-    text: str
-
-    @cached_property
-    def agreement(self) -> float | None:
-        """The greatest difference that the script finds; None where PyTorch is not installed."""
-        if find_spec("torch") is None:
-            return None
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(self.text, "<script>", "exec"), {})
-        return float(printed.getvalue().rpartition(":")[2])
-
-
-def script_of(op_type: str, domain: str = "") -> Script | None:
-    """The script of an operator; None where PyTorch does not have the operator."""
-    found = SCRIPTS.get(full_name(op_type, domain))
-    return write_script(*found) if found else None
-
-
-def write_script(text: str, case: Case) -> Script:
-    """The script that compares a case with an expression of PyTorch."""
-    wrt, of = case.floating(case.wrt), case.results[(case.of or (0,))[0]]
-    J = linearize(case.model, case.point, of=of, wrt=wrt, engine="numpy")
-    blocks = (tensor_expression(J[of, name].toarray()) for name in wrt)
-    return Script(TEMPLATE.format(
-        inputs="\n".join(f"{name} = {tensor_expression(x)}" for name, x in case.point.items()),
-        names=", ".join(wrt), expression=text.format(*case.names, all=", ".join(case.names)),
-        blocks="\n".join(f"    {block}," for block in blocks),
-    ))  # fmt: skip
-
-
-def tensor_expression(x: np.ndarray) -> str:
-    """A tensor as an expression of PyTorch; floats have double precision."""
-    kind = ", dtype=torch.float64" if x.dtype.kind == "f" else ""
-    return f"torch.tensor({x.tolist()}{kind})"
+    if not met:
+        parts: list[Part] = ["The identities hold wherever the expressions above are defined."]
+    else:
+        shown = met if full else met[:CONDITIONS_SHOWN]
+        said = ", ".join(plain_text(c) for c in shown)
+        more = f" and {len(met) - len(shown)} more" if len(met) > len(shown) else ""
+        parts = ["The identities hold in the open sets where these conditions hold, which the "
+                 f"cases chose: {clipped(said, 3 * WIDTH)}{more}."]  # fmt: skip
+    if proof.kinks:
+        parts += ["At the kinks it is declared, not proved:", Monospace(proof.kinks)]
+    return Section("Domain", tuple(parts))

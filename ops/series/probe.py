@@ -86,10 +86,14 @@ class Probe:
 
     @property
     def is_bilinear(self) -> bool:
-        """Whether each block depends on one other input at most, and this one's block on it."""
+        """Whether each block depends on one other input at most, and this one's block on it.
+
+        A block without entries depends on nothing, whatever the other one does.
+        """
         return self.node.step.op_type in BILINEAR and all(
             not met or (len(met) == 1 and min(met) >= 0 and i not in met
-                        and self.behind.get((o, min(met))) == frozenset([i]))
+                        and (self.behind.get((o, min(met))) == frozenset([i])
+                             or 0 in self.blocks[o, i].shape))
             for (o, i), met in self.behind.items()
         )  # fmt: skip
 

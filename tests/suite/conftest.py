@@ -163,17 +163,31 @@ def inside(monkeypatch):
     return Inside(monkeypatch)
 
 
+def is_left_out(marks, nodeid):
+    """Whether a case is not in the share of its test that runs: the same cases in each run."""
+    shares = [mark.args[0] for mark in marks if mark.name == "sampled"]
+    return bool(shares) and crc32(nodeid.encode()) >= shares[0] * 2**32
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc):
+    """Without --whole, cases that are left out are not even made: most of them are of few tests."""
+    if metafunc.config.getoption("--whole"):
+        return
+    outer, nodeid = [*metafunc.definition.iter_markers()], metafunc.definition.nodeid
+    kept = [call for call in metafunc._calls
+            if not is_left_out([*call.marks, *outer], f"{nodeid}[{call.id}]")]  # fmt: skip
+    metafunc._calls = kept or metafunc._calls[:1]  # without any, the test would have no arguments
+
+
 def pytest_collection_modifyitems(config, items):
-    """Without --whole, only a share of the cases of a sampled test stays: the same in each run."""
+    """Leave out what `pytest_generate_tests` kept as the last case of its test."""
     if config.getoption("--whole"):
         return
-    kept, left = [], []
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        is_left = mark and crc32(item.nodeid.encode()) >= mark.args[0] * 2**32
-        (left if is_left else kept).append(item)
+    left = [item for item in items if is_left_out(item.iter_markers(), item.nodeid)]
     config.hook.pytest_deselected(items=left)
-    items[:] = kept
+    gone = {*map(id, left)}
+    items[:] = [item for item in items if id(item) not in gone]
 
 
 @pytest.hookimpl(wrapper=True)

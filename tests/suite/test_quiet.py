@@ -15,6 +15,7 @@ FORBIDDEN = {
 MODULES = {
     *("socket", "ssl", "urllib", "urllib3", "http", "requests", "httpx", "aiohttp", "ftplib"),
     *("smtplib", "webbrowser", "subprocess", "pickle", "cloudpickle", "dill", "marshal", "shelve"),
+    "runpy",
 }
 EXCEPTIONS = {
     ("ops/formulas.py", "sympify"): "reads the formulas that rules declare, not a model's",
@@ -23,8 +24,7 @@ EXCEPTIONS = {
     ("modes/show/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
     ("modes/verify/check.py", "lambdify"): "finds where a condition of a declared rule changes",
     ("modes/model/programs/numpy.py", "exec"): "calls kernels; its lines hold numbers alone",
-    ("modes/verify/proof.py", "exec"): "runs a proof's script, assembled from our own lines",
-    ("modes/verify/proof.py", "compile"): "the same script",
+    ("modes/verify/scripts.py", "runpy"): "runs a proof's script, assembled from our own lines",
     ("modes/data/comm.py", "pickle"): "objects between the processes of one program, by JAX",
     ("modes/data/comm.py", "pickle.loads"): "the same: mpi4py and PyTorch send them so too",
 }

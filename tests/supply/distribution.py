@@ -84,12 +84,16 @@ def git(*words: str) -> str:
     ).stdout
 
 
+def epoch_of_commit() -> int:
+    """The date of all files: `SOURCE_DATE_EPOCH`, or the last commit's."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct"))
+
+
 def main() -> None:
     """Build into the folder that the command line names."""
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
-    epoch = os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct")
-    for path in build(out, int(epoch)):
+    for path in build(out, epoch_of_commit()):
         print(path)
 
 

@@ -18,10 +18,10 @@ def started(*command):
                             env=environment)  # fmt: skip
 
 
-def test_three_processes_give_the_same_bits():
-    """The third one runs beside two busy loops."""
+def test_two_processes_give_the_same_bits():
+    """The second one runs beside two busy loops."""
     script, found = str(Path(__file__).parent / "bits.py"), []
-    for busy in (0, 0, 2):
+    for busy in (0, 2):
         loops = [started("-c", "while True: pass") for _ in range(busy)]
         try:
             output, _ = (run := started(script)).communicate(timeout=300)
@@ -32,7 +32,7 @@ def test_three_processes_give_the_same_bits():
         assert run.returncode == 0
         found.append(output.splitlines())
     assert len(found[0]) > 25
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def test_no_clock_and_no_thread_decides_on_products():

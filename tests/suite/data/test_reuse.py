@@ -45,7 +45,7 @@ def test_a_shared_recording_is_right_at_other_points(name):
     bias = next(n for n, s in model.initializers.items() if len(s.shape) == 1)
     v = RNG.standard_normal(np.prod(model.initializers[bias].shape))
     points = [first]
-    for _ in range(4):
+    for _ in range(2):
         x = first["x"] + RNG.standard_normal(first["x"].shape)
         points.append({"x": x, "y": RNG.integers(0, 10, len(x))})
     for point in points:

@@ -17,28 +17,33 @@ from onnxjac.modes.model.programs.onnxruntime import OutdatedEngine
 
 MODEL = Path(__file__).parents[2] / "models" / "mlp.onnx"
 
-USES = {
-    "runtime": "J.compile('onnxruntime') @ v",
-    "plots": "J.spy()",
-    "torch": "J.to_torch()",
-    "jax": "J.to_jax()",
-    "jax2onnx": "oj.load(lambda x: x, example_inputs=np.ones(2, np.float32))",
-    "lineax": "J.to_lineax()",
-    "pylops": "J.to_pylops()",
-    "casadi": "model.to_casadi()",
-    "nlopt": "oj.problem((model, f'{[*model.outputs][0]}[0,0]'), x).to_nlopt()",
-    "pyomo": "oj.to_pyomo(None)",
-    "openmdao": "oj.to_openmdao(model, x)",
-    "sundials": "oj.to_sundials(None)",
-    "petsc": "oj.to_petsc(J)",
-    "pytensor": "oj.to_pytensor(model)",
-}
-"""extra -> the features that need it"""
+USES = [
+    ("runtime", "J.compile('onnxruntime') @ v"),
+    ("plots", "J.spy()"),
+    ("torch", "J.to_torch()"),
+    ("torch", "model.to_torch()"),
+    ("jax", "J.to_jax()"),
+    ("jax", "model.to_jax()"),
+    ("jax2onnx", "oj.load(lambda x: x, example_inputs=np.ones(2, np.float32))"),
+    ("jax2onnx", "oj.load(np.sin, example_inputs=1.0)"),
+    ("lineax", "J.to_lineax()"),
+    ("pylops", "J.to_pylops()"),
+    ("casadi", "model.to_casadi()"),
+    ("casadi", "problem.to_casadi()"),
+    ("nlopt", "problem.to_nlopt()"),
+    ("pyomo", "problem.to_pynumero()"),
+    ("pyomo", "oj.to_pyomo(None)"),
+    ("openmdao", "oj.to_openmdao(model, x)"),
+    ("sundials", "oj.to_sundials(None)"),
+    ("petsc", "oj.to_petsc(J)"),
+    ("pytensor", "oj.to_pytensor(model)"),
+]
+"""An extra, and a feature that needs it."""
 
 MODULES = (
     "onnxruntime", "matplotlib", "torch", "jax", "jax2onnx", "lineax", "pylops", "dask",
-    "distributed", "onnxscript", "tqdm", "rich", "casadi", "nlopt", "pyomo", "openmdao", "sksundae",
-    "petsc4py", "pytensor",
+    "distributed", "onnxscript", "tqdm", "rich", "casadi", "nlopt", "cyipopt", "pyomo", "openmdao",
+    "sksundae", "petsc4py", "pytensor",
 )  # fmt: skip
 
 NOT_FOR_USERS = {"notebooks", "test", "peers", "docs", "mutation"}
@@ -53,22 +58,23 @@ model = oj.load(sys.argv[1])
 x = {n: np.ones([d if isinstance(d, int) else 2 for d in s.shape], s.dtype)
      for n, s in model.inputs.items()}
 J = oj.linearize(model, x)
+problem = oj.problem((model, f"{[*model.outputs][0]}[0,0]"), x)
 assert oj.load(sys.argv[1]).run(x, engine="numpy")
 v = np.ones(J.shape[1], J.dtype)
 assert np.isfinite(J.compile() @ v).all()
 said = {}
-for extra, use in json.loads(sys.argv[3]).items():
+for _, use in json.loads(sys.argv[3]):
     try:
         eval(use)
     except oj.OnnxJacError as error:
-        said[extra] = str(error)
+        said[use] = str(error)
 print(json.dumps(said))
 """
 
 
 @pytest.fixture(scope="module")
 def said():
-    """The message for each extra where no optional package is installed."""
+    """The message of each feature where no optional package is installed."""
     arguments = [str(MODEL), json.dumps(MODULES), json.dumps(USES)]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, timeout=120
@@ -77,17 +83,23 @@ def said():
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("extra", USES)
-def test_a_missing_library_names_its_extra(said, extra):
-    assert f"pip install 'onnxjac[{extra}]'" in said[extra]
-    assert "\n" not in said[extra]
+@pytest.mark.parametrize(("extra", "use"), USES)
+def test_a_missing_library_names_its_extra(said, extra, use):
+    assert f"`pip install 'onnxjac[{extra}]'`" in said[use]
+    assert "\n" not in said[use]
+
+
+def test_importing_the_package_imports_no_optional_library():
+    code = f"import onnxjac, sys; print(*{{*sys.modules}} & {{*{MODULES}}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
 
 
 def test_every_extra_is_asked_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     others = NOT_FOR_USERS | ONLY_OFFERED | BROUGHT_BY_THE_CALLER
     extras = project["optional-dependencies"].keys() - others
-    assert extras == USES.keys()
+    assert extras == {extra for extra, _ in USES}
 
 
 @pytest.mark.parametrize("error", ["ImportError('needs NumPy 1')", "AttributeError('_ARRAY_API')"])

@@ -58,7 +58,7 @@ def near(found, expected, case, tolerance=CLOSE):
     assert np.abs(found - expected).max(initial=0) <= tolerance * scale, case
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.sampled(0.1)
 @pytest.mark.parametrize("op_type", OPERATORS)
 def test_together_they_are_as_each_alone(op_type):
     """The second and the fourth derivatives along three lines, and their weighted sum."""
@@ -78,7 +78,7 @@ def test_together_they_are_as_each_alone(op_type):
                 near(summed[n], total, case, tolerance * np.abs(rows).max(initial=1))
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.sampled(0.1)
 @pytest.mark.parametrize("op_type", OPERATORS)
 def test_whichever_inputs_move(op_type):
     """The second derivative along a line that moves two inputs, beside vᵀ H v.

@@ -6,9 +6,9 @@ import pytest
 import onnxjac as oj
 from onnxjac.modes.taylor.record import jet_graph
 from onnxjac.ops.formulas import DIGITS as MP
+from scoreboard.truth import derivatives
 
 from .networks import mlp, parse
-from .truth import derivatives
 
 LOOP = """(double[n] x, int64 count) => (double[n] y) <bool yes = {1}>
 { y = Loop (count, yes, x) <

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
+from onnxjac.modes.verify.case import node_case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import CaseCheck
-
-from .truth import along_curve
+from scoreboard.truth import along_curve
 
 ORDER = 6
 
@@ -67,3 +67,10 @@ def test_derivatives_along_a_curve_are_those_of_the_definition(op_type, request)
 def fails_by_itself(case):
     """Whether the model does not run, so that there is nothing to differentiate."""
     return case.op_type == "LinearRegressor" and "post_transform" in case.attrs
+
+
+def test_an_empty_batch_has_an_empty_series():
+    case = node_case("com.microsoft::MultiHeadAttention", *[(0, 2, 2)] * 3, num_heads=1)
+    series = {name: np.zeros((3, *x.shape)) for name, x in case.point.items()}
+    _, found = oj.jet(case.model, case.point, series, engine="numpy")
+    assert found["y"].shape == (3, 0, 2, 2)

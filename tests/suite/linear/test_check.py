@@ -490,6 +490,7 @@ CONSTANTS = {"big": 1e6, "mid": 1e3, "tiny": 1e-8, "w": W, "g": np.ones(3),
              "big0": 2.5}  # fmt: skip
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("size", ["plain", "small", "large", "zero", "half"])
 @pytest.mark.parametrize("dtype", ["double", "float"])
 @pytest.mark.parametrize("body", BODIES)

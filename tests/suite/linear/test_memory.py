@@ -311,6 +311,7 @@ def use(form, engine, k, n):
     return peaks, weight.nbytes
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_a_transposed_matrix_is_never_copied(form, engine):

@@ -69,6 +69,8 @@ def test_a_file_without_a_model_in_it(name, tmp_path):
 @pytest.mark.parametrize("source", [None, 3, X, proto().graph])
 def test_load_rejects_other_objects(source):
     refused(LoadError, f"cannot load a {type(source).__name__}", lambda: load(source))
+    examples = lambda: load("model.onnx", example_inputs=(1.0,))  # noqa: E731
+    refused(LoadError, "for a module or a function, not for a str", examples)
 
 
 def test_protos_without_a_graph_or_with_broken_sparse_weights():

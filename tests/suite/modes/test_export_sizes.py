@@ -234,6 +234,7 @@ def results(case, rng=None):
                     yield case.name, what, mode, "fails", f"{type(error).__name__}: {error}"
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("op_type", OPERATORS)
 def test_exports_at_other_points_of(op_type, request):
     """One case of each operator; with --whole all cases, which must need every listed exception."""

@@ -867,6 +867,7 @@ def test_the_derivative_is_the_slope(case):
     check_point(load(proto, dtype="float64"), feeds)
 
 
+@pytest.mark.sampled(0.5)
 def test_the_recorded_pullback_runs_in_onnxruntime(case):
     proto, feeds = case
     if proto.graph.name in ("Range", "Unique"):

@@ -38,6 +38,7 @@ def test_recorded_products_equal_the_numbers(case):
             assert_near(outputs[name], y, 1e-12)
 
 
+@pytest.mark.sampled(0.5)
 def test_recorded_products_run_in_onnx_runtime(case):
     runtime = pytest.importorskip("onnxruntime")
     model, point = loaded(case)

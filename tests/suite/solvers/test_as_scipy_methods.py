@@ -119,6 +119,7 @@ def rows():
 ROWS = list(rows())
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("function", "method", "given", "forms"), ROWS, ids=["-".join(map(str, r[:3])) for r in ROWS]

@@ -16,7 +16,7 @@ from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import CaseCheck, Verdict
 from onnxjac.modes.verify.definition import block_slices, symbolic_matrix
-from onnxjac.modes.verify.proof import derived_from
+from onnxjac.modes.verify.derivation import derived_from
 from onnxjac.ops import find
 from onnxjac.ops.derive import Indexed
 from onnxjac.ops.node import Node

@@ -7,7 +7,7 @@ import pytest
 
 from onnxjac import InputError, derive, prove
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.proof import derived_from
+from onnxjac.modes.verify.derivation import derived_from
 from onnxjac.ops.registry import full_name
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.rules.reductions import SUMS

@@ -5,8 +5,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.__main__ import main
-from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.proof import script_of
+from onnxjac.modes.verify.scripts import script_of
 
 SOME = [("Tanh", ""), ("MatMul", ""), ("Softmax", ""), ("Relu", ""), ("Where", ""),
         ("Scaler", "ai.onnx.ml")]  # fmt: skip
@@ -15,9 +14,10 @@ SOME = [("Tanh", ""), ("MatMul", ""), ("Softmax", ""), ("Relu", ""), ("Where", "
 @pytest.mark.parametrize(("op_type", "domain"), SOME)
 def test_the_document_has_all_parts(op_type, domain):
     text = oj.prove(op_type, domain).markdown()
-    parts = ("## Equation", "## Jacobian", "## Verdicts", "## Numerical examples", "## Domain")
+    parts = ("## Differentiability", "## From the equation to J", "## In integers",
+             "## By PyTorch", "## Verdicts", "## Domain")  # fmt: skip
     assert all(part in text for part in parts)
-    assert "ONNX's guide writes the transpose" in text
+    assert "ONNX's guide writes the transpose" in " ".join(text.split())
     assert "refuted" not in text
 
 
@@ -42,13 +42,6 @@ def test_operators_without_a_derivative():
 def test_unknown_operators():
     with pytest.raises(oj.UnsupportedOp, match="Did you mean"):
         oj.prove("Tahn")
-
-
-@pytest.mark.parametrize(("op_type", "domain"), CASES, ids=str)
-def test_examples_in_numbers(op_type, domain):
-    found = oj.prove(op_type, domain).examples
-    assert len(found) >= 2
-    assert max(e.error for e in found) < 1e-5
 
 
 def test_a_proof_has_the_script_of_its_operator():

@@ -223,11 +223,11 @@ def test_edges_outside_a_plan_keep_their_operator():
 
 def test_a_chain_of_thousands_is_planned_in_seconds():
     d = Diagonal(np.full(8, 0.999))
-    edges = [Edge(i, i + 1, d) for i in range(5000)]
-    dag = Dag(((8,),) * 5001, edges, (0,), (5000,), np.dtype(float))
+    edges = [Edge(i, i + 1, d) for i in range(2000)]
+    dag = Dag(((8,),) * 2001, edges, (0,), (2000,), np.dtype(float))
     start = process_time()
     planned = plan(dag, products=MANY, memory=ROOM)
-    assert process_time() - start < 10
+    assert process_time() - start < 4
     assert len(planned.edges) == 1
     assert_same(planned, dag)
 

@@ -38,6 +38,7 @@ def assert_agrees(J, matrix, way):
             assert_allclose(product, expected @ v, rtol=0, atol=tolerance * scale * 10, err_msg=way)
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("seed", range(40))
 def test_products_of_random_models(seed, dtype):

@@ -1,0 +1,63 @@
+"""The scoreboard: ours are right, errors of others are found, and a planted error of ours too."""
+
+from dataclasses import replace
+
+import pytest
+
+from scoreboard.page import every_row, page, reports, spans
+from scoreboard.points import OPERATORS, SPECIAL
+from scoreboard.rows import Row, is_near, rows_of, sweep
+from scoreboard.ways import ORDER, OWN
+
+EXACT = Row("Det", "ordinary", ("Det(2×2)", "u = [1.0]"), OWN.name, "jet", 2, 4.0, 4.0)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of an operator of which other libraries are known to be wrong."""
+    return list(sweep("CumProd"))
+
+
+def test_own_derivatives_are_right_at_every_point(rows):
+    own = [row for row in rows if row.library == OWN.name]
+    assert {row.order for row in own} == set(range(1, ORDER + 1))
+    assert {"ordinary", "a zero", "zeros", "ties", "two zeros of 4"} <= {row.point for row in own}
+    assert not [row for row in own if row.is_wrong or row.found is None]
+
+
+@pytest.mark.peers
+def test_known_errors_of_others_are_found(rows):
+    wrong = {(row.library, row.way) for row in rows if row.is_wrong}
+    assert {("PyTorch", "jvp of jvp"), ("onnx-ad", "forward of forward")} <= wrong
+    assert ("JAX", "jvp of jvp") in {(row.library, row.way) for row in rows} - wrong
+
+
+def test_a_wrong_rule_of_ours_would_be_seen(monkeypatch):
+    taken = OWN.ways[0].take
+    wrong = replace(OWN.ways[0], take=lambda line, order: 1.001 * taken(line, order))
+    monkeypatch.setattr("scoreboard.rows.OWN", replace(OWN, ways=(wrong,)))
+    monkeypatch.setattr("scoreboard.rows.installed", lambda: iter(()))
+    assert all(row.is_wrong for row in rows_of(SPECIAL["Det"][0])[:2])
+
+
+def test_kinds_of_errors():
+    kinds = {4.0: "", 4.001: "another number", 0.0: "zero", float("nan"): "NaN",
+             float("inf"): "infinite", None: ""}  # fmt: skip
+    assert {found: replace(EXACT, found=found).kind for found in kinds} == kinds
+    assert is_near(1e-6, 0.0)
+
+
+def test_pages_show_a_wrong_number_beside_ours_and_lead_to_its_report():
+    rows = [EXACT, replace(EXACT, library="PyTorch", way="jvp of jvp", found=8.5)]
+    assert "| PyTorch | [Det](upstream/pytorch-det" in page(rows)
+    assert "| 4 | 8.5 | 4 |" in page(rows)
+    assert "| PyTorch | jvp of jvp | 2 | 4 | 8.5 | 4 |" in every_row(rows)
+    assert "u = [1.0]" in every_row(rows)
+
+
+def test_every_report_is_of_an_operator_of_the_scoreboard():
+    assert {operator for _, operator in reports()} - {"none"} <= set(OPERATORS)
+
+
+def test_orders_are_written_as_spans():
+    assert spans([1, 2, 4]) == "1-2, 4"
