@@ -302,9 +302,12 @@ def differentiability(proof: Proof) -> Section:
     xs += ["what its graphs use from outside"] if graphs else []
     said = (f"In `Gradient`, `xs` may name {joined_names(xs)}, and `y` {joined_names(y)}."
             f"{tags_said(rows, proof.domain)}")  # fmt: skip
-    cells = tuple((row.port, row.kind, row.onnx, row.verdict + " ≠" * (row.agreement == DISAGREES),
-                   row.evidence) for row in rows)  # fmt: skip
-    head = ("tensor", "role", "ONNX's tag", "here", "shown by")
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        here = row.verdict + " ≠" * (row.agreement == DISAGREES)
+        alike.setdefault((row.kind, row.onnx, here, row.evidence), []).append(row.port)
+    cells = tuple((", ".join(names), *shared) for shared, names in alike.items())
+    head = ("tensors", "role", "ONNX's tag", "here", "shown by")
     places = dict.fromkeys(row.where.capitalize() for row in rows if row.where)
     where = (f"{'; '.join(places)}.",) if places else ()
     return Section("Differentiability", (said, Table("", head, cells), *where))

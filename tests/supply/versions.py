@@ -30,7 +30,7 @@ ENDS = {"newest": (), "oldest": ("-c", str(ROOT / "tests" / "supply" / "lowest.t
 ROOMS = ("jacobians", "ops", "modes", "model", "linear/products", "sparsity")
 PAGE = ROOT / "docs" / "results" / "supply.md"
 TABLE = re.compile(r"(?<=<!-- versions -->\n).*?(?=<!-- /versions -->)", re.S)
-SUMMARY = re.compile(r"\d+ (?:passed|failed|error).*?(?= in )")
+SUMMARY = re.compile(r"\d+ (?:passed|failed|error).*?(?=, \d+ deselected| in )")
 
 OF_ENVIRONMENT = """
 import sys
