@@ -7,7 +7,7 @@ constant; all other relations go into the metadata of the recorded model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,9 +67,13 @@ def conditions(symbols: Symbols, held: Mapping[str, str]) -> Iterator[Condition]
                 if any(a.free or a.tensor not in held for a in c.of.roots())}.values()  # fmt: skip
 
 
-def shared(model: Model, make: Callable[..., Trace]) -> tuple[Trace, bool]:
-    """The graph from `make(symbols=)`, and whether it is valid at all points of the same shapes."""
-    symbols = shaped_as_here(model)
+def shared(
+    model: Model, make: Callable[..., Trace], free: Collection[str] = ()
+) -> tuple[Trace, bool]:
+    """The graph from `make(symbols=)`, and whether it is valid at all points of the same shapes,
+    but for the sizes that stay `free`.
+    """
+    symbols = shaped_as_here(model, free)
     try:
         t = make(symbols=symbols)
     except OnnxJacError:  # a rule may need a concrete number

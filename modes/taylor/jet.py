@@ -18,7 +18,7 @@ from ..model.primal.evaluate import evaluate, own_memory
 from ..model.primal.inputs import Names, check_inputs, check_named, fitting, hosted, names_of
 from ..model.primal.model import Model, ModelLike, as_model
 from ..recording.guarded import shared
-from .record import jet_graph
+from .record import SLOTS, jet_graph
 
 
 @validated
@@ -98,9 +98,12 @@ def same_order(curves: Mapping[str, Any]) -> dict[str, Any]:
 
 def recorded(
     model: Model, point: Mapping[str, Any], key: Hashable, make: Callable[..., Trace],
-    engine: str | None,
+    engine: str | None, batch: frozenset[str] = frozenset(),
 ) -> Model:  # fmt: skip
-    """The graph from `make`, as a model; it is cached if it holds at all points of these shapes."""
+    """The graph from `make`, as a model; it is cached if it holds at all points of these shapes.
+
+    Free sizes `batch` are left free if the graph has slots then, which are those of one sample.
+    """
     known, shapes = model.cache["gradient"], signature_of(point)
     whole = key, shapes, engine
     if shapes is not None and whole in known:
@@ -108,7 +111,10 @@ def recorded(
     if not all(library_of(x).knows(x) for x in point.values()):
         raise InputError("a derivative is recorded where numbers are known: take it once outside "
                          "of jit, with inputs of these names and shapes")  # fmt: skip
-    t, is_general = shared(model, partial(make, model, hosted(point)))
+    make = partial(make, model, hosted(point))
+    t, is_general = shared(model, make, batch)
+    if batch and not (is_general and SLOTS in t.said):
+        t, is_general = shared(model, make)
     made = t.model("jet")
     if is_general and shapes is not None:
         known[whole] = made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,9 @@ from ...jacobians.errors import InputError
 from ...jacobians.readings import module_of
 from ..estimators.estimate import Estimate, mean_and_error
 from ..linear.derivatives.trace import Trace
+from ..model.flow.contents import free_sizes
 from ..model.primal.inputs import Names, check_inputs, name_of, names_of
-from ..model.primal.model import ModelLike, as_model
+from ..model.primal.model import Model, ModelLike, as_model
 from .jet import recorded, run_recorded
 from .lines import (
     Lines,
@@ -92,7 +93,9 @@ def laplacian(
 
     held = "laplacian", name, names, *map(freeze_numbers, (weights, sigma)), power, samples, seed
     make = partial(lines_graph, of=(name,), wrt=names, engine=engine, choose=choose)
-    *_, found = run_recorded(recorded(model, point, held, make, engine), point, engine).values()
+    batch = batch_sizes(model, names)
+    graph = recorded(model, point, held, make, engine, batch)
+    *_, found = run_recorded(graph, point, engine).values()
     if samples is None:
         return found
     return Estimate(*mean_and_error(module_of(found).moveaxis(found, 0, -1)), samples,
@@ -136,9 +139,16 @@ def derivative(
     point = check_inputs(model, inputs, keep=False, engine=engine)
     make = partial(derivative_graph, of=(name,), wrt=checked, engine=engine,
                    wanted={"derivative": powers})  # fmt: skip
-    graph = recorded(model, point, ("derivative", name, tuple(powers.items())), make, engine)
+    held = "derivative", name, tuple(powers.items())
+    graph = recorded(model, point, held, make, engine, batch_sizes(model, names))
     *_, found = run_recorded(graph, point, engine).values()
     return found
+
+
+def batch_sizes(model: Model, names: Iterable[str]) -> frozenset[str]:
+    """The free sizes of the first axes of some inputs."""
+    free = free_sizes(model.inputs)
+    return frozenset(free[name][0] for name in names if 0 in free.get(name, ()))
 
 
 # -- weights, columns and draws --------------------------------------------------------------------

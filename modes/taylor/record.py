@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, dtype_of, shape_of, size
+from ...jacobians import dtype_of, shape_of, size
 from ...jacobians.errors import InputError
-from ...jacobians.symint import Symbols, is_symbolic, same
+from ...jacobians.symint import Atom, Symbols, SymInt, is_symbolic, same
 from ...ops.series import PowerSeries, Taylor, Term
 from ..linear.derivatives.record import active_steps
 from ..linear.derivatives.trace import Trace, trace_model
@@ -116,6 +116,9 @@ def zero_like(t: Trace, y: Any, lead: tuple[int, ...] = ()) -> ir.Value:
 
 # -- along lines -----------------------------------------------------------------------------------
 
+SLOTS = "onnxjac.slots"
+"""Key of the metadata of a graph that carries few of the directions for each entry: how many."""
+
 
 def lines_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
@@ -159,30 +162,42 @@ def derivative_graph(
 def record_along(t: Trace, lines: Lines, of: str) -> ir.Value:
     """Σᵣ wᵣ dᵏf/dtᵏ of a tensor, or each of them on a first axis."""
     one = lines.count == 1 and lines.weights is not None
-    op = Taylor(t.recorder, lines.order, *((None, None) if one else (lines.count, lines.weights)))
+    samples = free_samples(t, lines)
+    op = Taylor(t.recorder, lines.order,
+                *((None, None) if one else (lines.count, lines.weights, samples)))  # fmt: skip
     moving = {}
     for name, vectors in lines.vectors.items():
         if vectors.any():
-            moving[name] = curve(t, op, name, {1: Term(direction(t, op, name, vectors))})
+            moving[name] = curve(t, op, name, {1: direction(t, op, name, vectors)})
     y = series_of(t, op, moving, (of,))[of]
+    if op.most_slots:
+        t.said[SLOTS] = f"{max(op.most_slots, int(t.said.get(SLOTS, 0)))}"
     last = y.term(lines.order) if isinstance(y, PowerSeries) else None
     if last is None:
         return zero_like(t, t.values[of], () if lines.weights is not None else (lines.count,))
+    last = op.dense(last)
     scale = factorial(lines.order) * (lines.weights[0] if one and lines.weights is not None else 1)
     return op.whole(last.times(float(scale)))
 
 
-def direction(t: Trace, op: Taylor, name: str, vectors: np.ndarray) -> Array:
+def free_samples(t: Trace, lines: Lines) -> frozenset[Atom]:
+    """The free sizes of the batches of tensors that move by samples."""
+    shapes = [(shape_of(t.values[name]), v) for name, v in lines.vectors.items()]
+    sizes: list[Any] = [shape[0] for shape, v in shapes if len(shape) == v.ndim]
+    return frozenset[Atom]().union(*(n.roots() for n in sizes if isinstance(n, SymInt)))
+
+
+def direction(t: Trace, op: Taylor, name: str, vectors: np.ndarray) -> Term:
     """The directions of a tensor: (R, *its shape), or its shape where there is one."""
     x = t.values[name]
     shape, v = shape_of(x), vectors.astype(dtype_of(x))
     v = v.reshape(len(v), *(1,) * (len(shape) + 1 - v.ndim), *v.shape[1:])
     if op.directions is None:
-        return t.recorder.Expand(v[0], shape)
+        return Term(t.recorder.Expand(v[0], shape))
     if op.is_batched(1):
-        return t.recorder.Expand(v, (len(v), *shape))
+        return op.along_lines(t.recorder.Expand(v, (len(v), *shape)), v, shape)
     assert op.weights is not None  # of order 1: the sum of directions is one
-    return t.recorder.Expand(np.tensordot(op.weights, v, 1), shape)
+    return Term(t.recorder.Expand(np.tensordot(op.weights, v, 1), shape))
 
 
 def sample_shapes(t: Trace, of: str, wrt: Names) -> dict[str, tuple[int, ...]]:

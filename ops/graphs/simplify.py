@@ -331,6 +331,36 @@ def _add(op: Op, x: Array, y: Array) -> Array | None:
     return None if before is None else op.Sub(y, before.inputs[0])
 
 
+def _side_by_side(op: Op, *parts: Array) -> Array | None:
+    """Tensors padded with zeros to lie side by side are joined, as tangents of Concat are."""
+    inner, starts, axes = list[Array](), list[tuple[Number, ...]](), set[int]()
+    for part in parts:
+        node = made_by(part, "Pad")
+        pads = tracked_entries(node.inputs[1]) if node is not None else None
+        if node is None or pads is None or "mode" in node.attributes or any(node.inputs[2:]):
+            return None
+        rank = len(pads) // 2
+        axes |= {k % rank for k, n in enumerate(pads) if not same(n, 0)}
+        inner, starts = [*inner, node.inputs[0]], [*starts, pads[:rank]]
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    first = [start[axis] for start in starts]
+    if is_symbolic(first):
+        return None
+    order, end = sorted(range(len(parts)), key=lambda k: first[k]), 0
+    for k in order:
+        if not same(first[k], end):
+            return None
+        end = first[k] + shape_of(inner[k])[axis]
+    whole = same(end, shape_of(parts[0])[axis])
+    return op.Concat(*(inner[k] for k in order), axis=axis) if whole else None
+
+
+for _name in ("Sum", "Add"):
+    rewrites(_name)(_side_by_side)
+
+
 @rewrites("Sub")
 def _sub(op: Op, x: Array, y: Array) -> Array | None:
     """x - (-y) = x + y."""

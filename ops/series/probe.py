@@ -103,14 +103,6 @@ class Probe:
             if p == o and met and i < min(met):
                 yield i, min(met)
 
-    def product(
-        self, o: int, a: int, b: int, x: Array, y: Array, degrees: tuple[int, int]
-    ) -> Array:
-        """B(x, y), one of which may have an axis of directions."""
-        if self.op.is_batched(degrees[1]):
-            a, b, x, y = b, a, y, x
-        return self.block(o, a, b, y)._apply(self.op.over, x)
-
     def block(self, o: int, a: int, b: int, y: Array) -> Any:
         """B(·, y): the block of input a where input b is y."""
         key = o, a, b, id(y)

@@ -148,14 +148,29 @@ class Taylor(Coefficients, Reading):
         for a, b in probe.pairs(o):
             for x, y, degrees in self.pairs(probe.inputs[a], probe.inputs[b], k):
                 both = all(map(self.is_batched, degrees))
-                multiply = probe.each if both else probe.product
-                made = Term(multiply(o, a, b, self.bare(x), self.bare(y), degrees),
-                            x.number * y.number)  # fmt: skip
+                made = (self.each(probe, o, a, b, x, y, degrees) if both else
+                        self.moving(probe, o, a, b, x, y, degrees))  # fmt: skip
                 (each if both else single).append(made)
         alone = [(J, probe.inputs[i].term(k)) for (p, i), J in probe.blocks.items()
                  if p == o and not probe.behind[p, i]]  # fmt: skip
         single += [self.applied(J, x) for J, x in alone if x is not None]
         return self.gathered(single, each, probe.degree + k)
+
+    def each(
+        self, probe: Probe, o: int, a: int, b: int, x: Term, y: Term, degrees: tuple[int, int]
+    ) -> Term:
+        """B(xᵣ, yᵣ) for each direction r."""
+        x, y = self.dense(x), self.dense(y)
+        made = probe.each(o, a, b, self.bare(x), self.bare(y), degrees)
+        return Term(made, x.number * y.number)
+
+    def moving(
+        self, probe: Probe, o: int, a: int, b: int, x: Term, y: Term, degrees: tuple[int, int]
+    ) -> Term:
+        """B(x, y), one of which may have an axis of directions."""
+        if self.is_batched(degrees[1]):
+            a, b, x, y = b, a, y, x
+        return self.applied(probe.block(o, a, b, self.bare(y)), x).times(y.number)
 
     def solution(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Term | None:
         """k yₖ = (J(x, y) x′)ₖ₋₁, with J by the rule over series."""
@@ -198,8 +213,11 @@ class Taylor(Coefficients, Reading):
                       for part, x in zip(parts, inputs, strict=True)]  # fmt: skip
             if kind == "Where":
                 zero = np.zeros((), dtype_of(like[0]))
-                chosen = (zero if part is None else self.whole(part) for part in lifted[1:])
-                return Term(self.over.Where(inputs[0], *chosen))
+                moved = iter(self.united([part for part in lifted if part]))
+                chosen = [part and next(moved) for part in lifted[1:]]
+                made = self.over.Where(inputs[0], *(zero if part is None else self.whole(part)
+                                                    for part in chosen))  # fmt: skip
+                return Term(made, slots=next(part.slots for part in chosen if part))
             signs = (1.0, -1.0) if kind == "Sub" else (1.0,) * len(lifted)
             return self.total(part.times(sign) for part, sign in zip(lifted, signs, strict=True)
                               if part is not None)  # fmt: skip
@@ -210,11 +228,11 @@ class Taylor(Coefficients, Reading):
         """A coefficient of x broadcast to a shape."""
         if len(x.shape) == len(shape) and all(map(same, x.shape, shape)):
             return part
-        lead = (self.directions,) if batched else ()
-        array = self.whole(part._replace(number=1.0))
+        whole = Term(self.whole(part._replace(number=1.0)), part.number, slots=part.slots)
         if batched:
-            array = self.aligned(array, len(x.shape), len(shape))
-        return Term(self.over.Expand(array, (*lead, *shape)), part.number)
+            whole = self.lifted(whole, len(x.shape), len(shape))
+        lead = (len(part.slots) if part.slots else self.directions,) if batched else ()
+        return whole._replace(array=self.over.Expand(whole.array, (*lead, *shape)))
 
     def as_series(self, x: Any) -> PowerSeries:
         """A factor that may not move, as a series."""

@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental.jet import jet
 
 import onnxjac as oj
-from suite.jets.networks import mlp
+from suite.jets.networks import electrons, mlp
 
 ROUNDS = 11
 
@@ -43,14 +43,35 @@ def trace_of_hessian(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: jnp.trace(jax.hessian(f)(x))
 
 
-def forward_laplacian(f: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
-    """Δf by folx, where it is installed."""
+def forward_laplacian(f: Callable[[Any], Any], most: int = 0) -> Callable[[Any], Any] | None:
+    """Δf by folx, where it is installed; entries that move in `most` directions stay sparse."""
     if importlib.util.find_spec("folx") is None:
         return None
     import folx
 
-    made = folx.forward_laplacian(f)
+    made = folx.forward_laplacian(f, sparsity_threshold=most)
     return lambda x: made(x).laplacian
+
+
+def log_psi(w: dict[str, Any], x: Any, determinants: bool = True) -> Any:
+    """The network of `electrons` as a function of JAX of one sample (N, 3)."""
+    N, layers = len(x), sum(name[0] == "W" for name in w)
+    ae = x[:, None] - w["R"]
+    re = jnp.sqrt((ae**2).sum(-1, keepdims=True))
+    h = jnp.concatenate([ae, re], -1).reshape(N, -1)
+    ee = x[:, None] - x
+    rr = jnp.sqrt((ee**2).sum(-1, keepdims=True) + w["eye"]) * w["apart"]
+    g = jnp.concatenate([ee, rr], -1)
+    for k in range(layers):
+        mean = jnp.broadcast_to(h.mean(0, keepdims=True), h.shape)
+        t = jnp.tanh(jnp.concatenate([h, mean, g.mean(1)], -1) @ w[f"W{k}"])
+        s = jnp.tanh(g @ w[f"V{k}"])
+        h, g = t + h if t.shape == h.shape else t, s + g if s.shape == g.shape else s
+    orbitals = h @ w["O"] * jnp.exp(-(re[..., 0] @ w["decay"]))
+    if not determinants:
+        return jnp.sin(orbitals).sum()
+    M = orbitals.reshape(2, N // 2, -1, N // 2).transpose(0, 2, 1, 3)
+    return jnp.log(jnp.abs(jnp.linalg.det(M).prod(0).sum()))
 
 
 def laplacians(inputs: int, points: int) -> tuple[str, Contenders]:
@@ -60,6 +81,22 @@ def laplacians(inputs: int, points: int) -> tuple[str, Contenders]:
     ways = {"nested": trace_of_hessian(u), "folx": forward_laplacian(u)}
     found = {name: compiled(jax.vmap(f), X) for name, f in ways.items() if f}
     return f"Δu, {inputs} inputs, {points} points", found | ours(
+        lambda point, engine: oj.laplacian(model, point, engine=engine), x)  # fmt: skip
+
+
+def energies(count: int, points: int, determinants: int) -> tuple[str, Contenders]:
+    """Δ log |ψ| of a network of electrons, which has pairs that move in 6 directions."""
+    model, weights = electrons(count, determinants=determinants, dtype=np.float32)
+    x = np.random.default_rng(1).standard_normal((points, count, 3)).astype(np.float32)
+    arrays = {name: jnp.asarray(w) for name, w in weights.items() if w.dtype == x.dtype}
+
+    def f(x: Any) -> Any:
+        return log_psi(arrays, x, bool(determinants))
+
+    ways = {"folx": forward_laplacian(f), "folx, sparse": forward_laplacian(f, most=6)}
+    found = {name: compiled(jax.vmap(f), jnp.asarray(x)) for name, f in ways.items() if f}
+    kind = "Δ log ψ" if determinants else "without determinants"
+    return f"{kind}, {count} electrons, {points} points", found | ours(
         lambda point, engine: oj.laplacian(model, point, engine=engine), x)  # fmt: skip
 
 
@@ -163,13 +200,15 @@ def works() -> Iterator[tuple[str, Contenders]]:
     """The rows."""
     yield laplacians(3, 1000)
     yield laplacians(100, 100)
+    yield energies(4, 300, determinants=2)
+    yield energies(16, 100, determinants=0)
     yield slopes(3, 1000)
     yield slopes(100, 100)
     yield biharmonics(1000)
     yield sixth(1000)
 
 
-COLUMNS = ("nested", "jet", "folx", "onnxjac by XLA", "onnxjac")
+COLUMNS = ("nested", "jet", "folx", "folx, sparse", "onnxjac by XLA", "onnxjac")
 
 
 def main() -> None:

@@ -192,10 +192,10 @@ def flatly(value: Any) -> Iterator[Any]:
         yield value
 
 
-def shaped_as_here(model: Model) -> Symbols:
-    """Symbols for a recording that serves all points of the same shapes."""
+def shaped_as_here(model: Model, free: Collection[str] = ()) -> Symbols:
+    """Symbols for a recording that serves all points of the same shapes but for `free` sizes."""
     sizes = free_sizes(model.inputs).values()
-    return Symbols(fixed={size for axes in sizes for size in axes.values()})
+    return Symbols(fixed={size for axes in sizes for size in axes.values()}.difference(free))
 
 
 def decisions(flat: Model, symbols: Symbols) -> list[Condition] | None:
