@@ -269,14 +269,14 @@ def test_python_calls_for_a_kept_loop_are_few_for_each_node():
 
 
 @pytest.mark.parametrize(("turns", "limit"), [(30, "n"), (30, "k"), (70, "n")])
-def test_a_hessian_of_a_loop_is_recorded_once(limit, turns, monkeypatch):
+def test_a_hessian_of_a_loop_is_recorded_once(limit, turns, inside):
     """Where the trip count is an input, the loop is read at every point, and not the gradient."""
     m, rest = loop(turns, 40, limit)
     costs, made = [], []
     for scale in (1, 1.1, 1.2):
         point = {"x": scale * X, **rest}
         costs.append(recorded(
-            monkeypatch, lambda p=point: made.append(oj.hessian(m, p, of="loss", wrt="x"))))
+            inside, lambda p=point: made.append(oj.hessian(m, p, of="loss", wrt="x"))))
     assert costs[1] < costs[0]
     assert costs[2] < (8 * 40 if limit == "k" else 1)
     fresh = oj.hessian(loop(turns, 40, limit)[0], point, of="loss", wrt="x")
