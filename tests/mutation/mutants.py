@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTNERS = ("Add_Sub", "Sub_Add", "Mul_Div", "Mul_Add", "Div_Mul", "FloorDiv_Mul", "Mod_Mul",
     "Pow_Mul", "BitAnd_BitOr")  # fmt: skip
 IDENTITY = ("_Is", "_IsNot")  # `==` as `is`: depends on what CPython interns
+CHECKERS = ROOT / "modes" / "verify"  # planted faults judge them: tests/suite/verify
 NEEDS_ARGUMENTS = ("VariableReplacer", "VariableInserter")
 
 
@@ -108,7 +109,8 @@ def annotation(node) -> bool:
 def sample(count: int, seed: int, scope: str) -> list[Mutant]:
     """About `count` mutants, from each file in proportion, and at most one per position."""
     draw = random.Random(seed)
-    files = sorted(path for folder in FOLDERS[scope] for path in (ROOT / folder).rglob("*.py"))
+    files = sorted(path for folder in FOLDERS[scope] for path in (ROOT / folder).rglob("*.py")
+                   if path.parent != CHECKERS)  # fmt: skip
     places = {path: by_place(path, draw) for path in files}
     total = sum(map(len, places.values()))
     shares = {path: round(count * len(found) / total) for path, found in places.items()}
