@@ -175,7 +175,8 @@ class Traces:
     """(inputs, λ) ↦ tr f(C + λI) and its derivatives, for a call: see `trace_and_grad`.
 
     `model`, `of`, `at`, `wrt`, `by`, `probes`, `steps`, `seed` and `engine` are as given there;
-    `products` are the models (inputs, Z) ↦ C Z, recorded once for the sizes of a point.
+    `function` is f with f′, and `products` are the models (inputs, Z) ↦ C Z, recorded once for the
+    sizes of a point.
     """
 
     model: Model
