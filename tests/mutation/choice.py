@@ -15,7 +15,7 @@ from coverage import CoverageData
 from .mutants import ROOT, Mutant
 
 REGISTRIES = ("test_coverage", "test_declared", "test_defaults", "test_transcriptions",
-    "test_conventions", "test_promises")  # fmt: skip
+    "test_conventions", "test_operands")  # fmt: skip
 """Tests of declarations made on import, which run none of their lines."""
 
 

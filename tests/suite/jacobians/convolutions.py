@@ -1,6 +1,7 @@
 """Convolutions of every geometry, with their matrices by explicit loops."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 
@@ -73,3 +74,11 @@ def convolution(draw, source, target, g):
     matrix = np.tensordot(trilinear(g), array.ravel(), axes=(T[held], 0))
     left = [name for name in "uxw" if name != held]
     return Convolution(array, source, target, g), matrix if left == [target, source] else matrix.T
+
+
+CONVOLUTIONS = {
+    f"convolution {name}, {source} to {target}": (
+        Convolution, partial(convolution, source=source, target=target, g=g))
+    for name, g in GEOMETRIES.items() for source, target in PAIRS
+}  # fmt: skip
+"""As `EXAMPLES` in `examples.py`: every geometry, between every pair."""

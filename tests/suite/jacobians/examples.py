@@ -1,6 +1,6 @@
 """Examples of every kind of operator, each with its matrix in plain NumPy.
 
-`test_examples.py` fails for a kind without an example.
+`test_laws.py` fails for a kind without an example.
 """
 
 from collections.abc import Callable

@@ -4,11 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh, gmres, lsmr, svds
 
 from onnxjac.jacobians import (
     Broadcast,
+    Dag,
     Dense,
     Diagonal,
     Eye,
@@ -17,11 +18,15 @@ from onnxjac.jacobians import (
     Kron,
     Reshape,
     Scalar,
+    Scatter,
+    Sum,
+    Take,
     Zero,
     base,
     implicit_kron,
 )
-from onnxjac.jacobians.errors import InputError, LimitError, OnnxJacError
+from onnxjac.jacobians.base import Wrapper
+from onnxjac.jacobians.errors import LimitError, OnnxJacError
 
 from .examples import Draw
 from .test_dag import Counted
@@ -85,22 +90,6 @@ def test_rows_and_columns(key):
     assert isinstance(J, Jacobian)
     assert_allclose(J.toarray(), expected)
     assert_allclose(J.T.toarray(), expected.T)
-
-
-def test_an_index_out_of_range():
-    with pytest.raises(InputError, match="does not fit a side of length 6"):
-        Dense(N(6, 4))[6]
-
-
-def test_trace_of_a_rectangle():
-    with pytest.raises(InputError, match="square operator"):
-        Dense(N(2, 3)).trace()
-
-
-@pytest.mark.parametrize("wrong", [(5,), (4, 2, 2), (3, 1)])
-def test_right_hand_sides_of_a_wrong_shape(wrong):
-    with pytest.raises(ValueError, match=r"expected|mismatch"):
-        Dense(N(3, 4)) @ np.ones(wrong)
 
 
 def test_the_transpose_is_built_once():
@@ -189,3 +178,37 @@ def test_numpy_reads_the_dense_matrix():
     J.dense_limit = 8
     with pytest.raises(LimitError):
         np.asarray(J)
+
+
+@pytest.mark.parametrize("missing", ["_apply", "_transpose"])
+def test_an_operator_says_what_it_does_and_what_its_transpose_is(missing):
+    given = {name: lambda *_: None for name in {"_apply", "_transpose"} - {missing}}
+    with pytest.raises(TypeError, match=missing):
+        type("Half", (Jacobian,), given)((2,), (2,), float)
+
+
+def test_a_sum_counts_its_additions():
+    d = Diagonal(np.arange(1.0, 6.0))
+    assert Sum((d, d, d)).flops == 3 * d.flops + 2 * 5
+
+
+def test_a_factor_that_is_the_identity_costs_nothing():
+    assert Kron(np.ones((3, 4)), Eye(5), batch=()).flops == 2 * 3 * 4 * 5
+    assert Kron(Eye(3), np.ones((5, 2)), batch=()).flops == 2 * 3 * 2 * 5
+
+
+def test_a_graph_without_edges_costs_nothing():
+    assert Dag(((2,), (3,)), (), (0,), (1,), np.dtype(float)).flops == 0
+
+
+def test_lists_are_arrays():
+    assert_array_equal(Diagonal([1.0, 2.0]) @ np.ones(2), [1, 2])
+    assert_array_equal(Take([1, 0, 1], 0, (2,), float) @ np.array([3.0, 4.0]), [4, 3, 4])
+    assert_array_equal(Scatter([1, 1], 0, (2,), float) @ np.array([3.0, 4.0]), [0, 7])
+
+
+def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(inside):
+    J = Dense(np.arange(6.0).reshape(2, 3))
+    inside.forbid_columns()
+    named = type("Named", (Wrapper,), {"_transpose": lambda self: self.operator.T})
+    assert_array_equal(named(J).toarray(), J.a)
