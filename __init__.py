@@ -74,7 +74,7 @@ from .modes.show import sensitivities as _sensitivities  # noqa: F401  (pages)
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.descent import natural_gradient, newton_cg
-from .modes.solvers.evidence import logdet_and_grad
+from .modes.solvers.evidence import logdet_and_grad, trace_and_grad
 from .modes.solvers.initial_value import solve_ivp
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
@@ -109,6 +109,6 @@ __all__ = [
     "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
     "pseudo_transient", "ranked", "root", "saliency", "save_state", "sensitivities", "shampoo",
     "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_petsc",
-    "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model",
-    "trajectory", "value_and_grad", "vjp", "with_loss", "with_residual", "zero",
+    "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "trace_and_grad", "train_step",
+    "training_model", "trajectory", "value_and_grad", "vjp", "with_loss", "with_residual", "zero",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ def ritz(P: Probed, starts: Array, steps: tuple[int, ...]) -> list[Rule]:
     for first in range(done, m, width):
         stop = min(first + width, m)
         found = tridiagonal(P, starts[:, first:stop], steps[-1])
-        diagonal[:, first:stop], beside[:, first:stop] = found
+        diagonal[:, first:stop], beside[:, first:stop] = found[:2]
         loop.step(stop, diagonal[:, :stop], beside[:, :stop])
     T, off = host(diagonal).T, host(beside).T
     return [quadrature_rule(T[:, :k], off[:, : k - 1]) for k in steps]
@@ -46,16 +46,43 @@ def ritz(P: Probed, starts: Array, steps: tuple[int, ...]) -> list[Rule]:
 
 def quadrature_rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
     """The quadrature rule of every start, from its tridiagonal T."""
+    nodes, vectors = eigenvectors(diagonal, beside)
+    return nodes, vectors[:, 0] ** 2
+
+
+def eigenvectors(diagonal: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenvalues and eigenvectors of tridiagonal T, whose entries are rows."""
     k = diagonal.shape[1]
     T, at = np.zeros((len(diagonal), k, k)), np.arange(k)
     T[:, at, at] = diagonal
     T[:, at[1:], at[:-1]] = T[:, at[:-1], at[1:]] = beside
     nodes, vectors = np.linalg.eigh(T)
-    return nodes, vectors[:, 0] ** 2
+    return nodes, vectors
 
 
-def tridiagonal(P: Probed, starts: Array, steps: int) -> tuple[Array, Array]:
-    """T = VᵀAV for every start: its diagonal and its off-diagonal, (steps, starts).
+def function_product(
+    P: Probed, f: Callable[[np.ndarray], np.ndarray], starts: np.ndarray, steps: int
+) -> np.ndarray:
+    """f(A) z ≈ ‖z‖ V f(T) e₁ for every column z of `starts`, exact after n steps.
+
+    Like a quadrature's, f is evaluated only at nodes with a nonzero weight.
+    """
+    n, m = starts.shape
+    width, found = max(1, BASIS_BYTES // (8 * n * steps)), np.empty((n, m))
+    for first in range(0, m, width):
+        part = starts[:, first : first + width]
+        norms = np.linalg.norm(part, axis=0)
+        diagonal, beside, basis = map(host, tridiagonal(P, part / norms, steps))
+        nodes, vectors = eigenvectors(diagonal.T, beside[:-1].T)
+        heights, reached = np.zeros_like(nodes), vectors[:, 0] ** 2 > np.finfo(float).eps
+        heights[reached] = f(nodes[reached]) * vectors[:, 0][reached]
+        inside = np.einsum("mkj, mj, m -> mk", vectors, heights, norms)
+        found[:, first : first + width] = np.einsum("mkn, mk -> nm", basis, inside)
+    return found
+
+
+def tridiagonal(P: Probed, starts: Array, steps: int) -> tuple[Array, Array, Array]:
+    """T = VᵀAV for every start: its diagonal and off-diagonal, (steps, starts), and Vᵀ.
 
     Where the Krylov space is exhausted, T has zero rows, which get no weight.
     """
@@ -68,7 +95,7 @@ def tridiagonal(P: Probed, starts: Array, steps: int) -> tuple[Array, Array]:
         diagonal[k] = (v * w).sum(0)
         v, beside[k] = orthonormal(w, basis[:, : k + 1], P.eps)
         loop.step(k + 1, v, basis[:, : k + 1], diagonal[: k + 1], beside[: k + 1])
-    return diagonal, beside
+    return diagonal, beside, basis
 
 
 def orthonormal(w: Array, basis: Array, eps: float) -> tuple[Array, Array]:

@@ -1,18 +1,20 @@
-"""Evidence: log-determinants of curvature with their derivatives, as marginal likelihoods need."""
+"""Evidence: tr f(C + λI) of curvature, such as log det for marginal likelihoods, and its slopes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...jacobians import size
 from ...jacobians.arguments import Natural, NonNegative, Positive, validated
+from ...jacobians.errors import InputError
 from ..curvature.gauss_newton import gauss_newton
-from ..estimators.density import logdet
-from ..estimators.estimate import Estimate, mean_and_error
+from ..estimators.density import logdet, spectral_density
+from ..estimators.estimate import Estimate, mean_and_error, probing
+from ..estimators.lanczos import function_product
 from ..exports.export import export
 from ..forward import Tensors
 from ..hessian import hessian
@@ -23,9 +25,12 @@ from ..model.primal.model import Model, ModelLike, TensorSpec, as_model
 from ..reverse import vjp
 from .inverse import identity_like, inverse
 
+Function = Callable[[np.ndarray], np.ndarray]
+"""A function of an array of eigenvalues, for each of them."""
 
-class LogDeterminant(NamedTuple):
-    """log det(C + λI), its derivatives by name, and the derivative in λ."""
+
+class TraceAndGrad(NamedTuple):
+    """tr f(C + λI), its derivatives by name, and the derivative in λ."""
 
     value: Estimate
     slopes: Tensors
@@ -37,7 +42,7 @@ def logdet_and_grad(
     model: ModelLike, *, of: str | None = None, at: str | None = None, wrt: Names = None,
     by: Names = None, probes: Positive = 10, steps: Positive = 50, seed: Natural = 0,
     engine: str | None = None,
-) -> LogDeterminants:  # fmt: skip
+) -> Traces:  # fmt: skip
     """(inputs, λ) ↦ log det(C + λI), its derivatives ∂/∂θ by name, and the derivative in λ.
 
     C is the Gauss-Newton matrix of `gauss_newton` where `at` is named, else the Hessian, in the
@@ -69,19 +74,109 @@ def logdet_and_grad(
     >>> bool(np.isclose(float(found.value), np.log(12 * 18))), found.slopes["w"].round(6)
     (True, array([0.5     , 0.333333]))
     """
+    return traces_of(model, (of, at, wrt, by), (probes, steps, seed, engine), Logarithm())
+
+
+@validated
+def trace_and_grad(
+    model: ModelLike, f: Function, slope: Function, *, of: str | None = None,
+    at: str | None = None, wrt: Names = None, by: Names = None, probes: Positive = 10,
+    steps: Positive = 50, seed: Natural = 0, engine: str | None = None,
+) -> Traces:  # fmt: skip
+    """(inputs, λ) ↦ tr f(C + λI) = Σᵢ f(λᵢ + λ), its derivatives ∂/∂θ by name, and the one in λ.
+
+    C, θ and λ are as for `logdet_and_grad`, where f is the logarithm. With A = C + λI,
+    ∂ tr f(A) = tr(f′(A) ∂A) = E[uᵀ (∂C) z] over vectors z of random signs with u = f′(A) z. Value
+    and u are of `steps` steps of Lanczos's method, so that the derivative is biased where these do
+    not reach; it is exact where C has at most as many rows as there are `probes`.
+
+    - `f`, `slope`: f and f′, of an array of eigenvalues.
+    - `model`, `of`, `at`, `wrt`, `by`, `probes`, `steps`, `seed`, `engine`: as for
+      `logdet_and_grad`.
+
+    Shapes: the value is a number, a derivative has the shape of its tensor. Raises `InputError`
+    where a name does not fit, and where f or f′ of an eigenvalue is not finite.
+
+    Source: as for `logdet_and_grad`.
+
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ... g (double[2] w) => (double f)
+    ... { s = Mul(w, w)  q = Mul(s, w)  f = ReduceSum<keepdims = 0>(q) }''')
+    >>> f = trace_and_grad(model, lambda t: 1 / t, lambda t: -1 / t**2, wrt="w")
+    >>> found = f({"w": np.array([1.0, 2.0])}, 6.0)              # tr (diag(6 w) + 6 I)⁻¹
+    >>> bool(np.isclose(float(found.value), 1 / 12 + 1 / 18)), found.slopes["w"].round(6)
+    (True, array([-0.041667, -0.018519]))
+    """
+    return traces_of(model, (of, at, wrt, by), (probes, steps, seed, engine), Smooth(f, slope))
+
+
+@dataclass(frozen=True)
+class Logarithm:
+    """tr log A = log det A, whose f′(A) z is a solve."""
+
+    def value(self, A: Any, **how: Any) -> Estimate:
+        """log det A."""
+        return logdet(A, progress=False, **how)
+
+    def slope_product(self, A: Any, Z: np.ndarray, steps: int) -> Any:
+        """A⁻¹ Z."""
+        return inverse(A, solver="cg") @ Z
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """tr f(A) and f′(A) z for given f and f′."""
+
+    f: Function
+    slope: Function
+
+    def value(self, A: Any, **how: Any) -> Estimate:
+        """tr f(A)."""
+        found = spectral_density(A, progress=False, **how).quadrature(checked(self.f, "f"))
+        return replace(found, value=float(found.value), error=float(found.error))
+
+    def slope_product(self, A: Any, Z: np.ndarray, steps: int) -> Any:
+        """f′(A) Z."""
+        with probing(A, "f′(A) Z", shown=False) as P:
+            return function_product(P, checked(self.slope, "f′"), Z, steps)
+
+
+def checked(f: Function, name: str) -> Function:
+    """f, which raises `InputError` where a value is not finite."""
+
+    def finite(values: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            found = np.asarray(f(values), float)
+        if not (good := np.isfinite(found)).all():
+            raise InputError(
+                f"{name} is not finite at the eigenvalue {values[~good][0]:g}: add damping"
+            )
+        return found
+
+    return finite
+
+
+def traces_of(
+    model: ModelLike, names: tuple[str | None, str | None, Names, Names],
+    how: tuple[int, int, int, str | None], function: Logarithm | Smooth,
+) -> Traces:  # fmt: skip
+    """The traces of a model, with every name found."""
+    of, at, wrt, by = names
     model = as_model(model, of, at, wrt=wrt)
     loss = name_of(model, of, model.outputs, "of")
     rows = names_of(model, wrt, weights_of(model), "wrt")
     moving = rows if by is None else names_of(model, by, model.inputs, "by")
-    return LogDeterminants(model, loss, at, rows, moving, probes, steps, seed, engine)
+    return Traces(model, loss, at, rows, moving, *how, function)
 
 
 @dataclass(eq=False)
-class LogDeterminants:
-    """(inputs, λ) ↦ log det(C + λI) and its derivatives, for a call: see `logdet_and_grad`.
+class Traces:
+    """(inputs, λ) ↦ tr f(C + λI) and its derivatives, for a call: see `trace_and_grad`.
 
     `model`, `of`, `at`, `wrt`, `by`, `probes`, `steps`, `seed` and `engine` are as given there;
-    `products` are the models (inputs, Z) ↦ C Z, recorded once for the sizes of a point.
+    `function` is f with f′, and `products` are the models (inputs, Z) ↦ C Z, recorded once for the
+    sizes of a point.
     """
 
     model: Model
@@ -93,27 +188,29 @@ class LogDeterminants:
     steps: int
     seed: int
     engine: str | None
+    function: Logarithm | Smooth
     products: dict[Any, Model] = field(default_factory=dict)
 
     @validated
-    def __call__(self, inputs: Mapping[str, Any], damping: NonNegative = 0.0) -> LogDeterminant:
+    def __call__(self, inputs: Mapping[str, Any], damping: NonNegative = 0.0) -> TraceAndGrad:
         """The value and the derivatives at the point `inputs`, with λ = `damping`."""
         point = check_inputs(self.model, inputs, keep=False, engine=self.engine)
         C: Any = self._curvature(point)
         A, n = C + damping * identity_like(C), C.shape[0]
         exact = n <= self.probes
-        value = logdet(A, exact=exact, probes=self.probes, steps=self.steps, seed=self.seed,
-                       progress=False)  # fmt: skip
+        value = self.function.value(
+            A, exact=exact, probes=self.probes, steps=self.steps, seed=self.seed
+        )
         signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], (n, self.probes))
         Z = np.eye(n) if exact else signs
-        U = inverse(A, solver="cg") @ Z
+        U = self.function.slope_product(A, Z, n if exact else min(self.steps, n))
         rows = (Z * U).sum(0)
         mean, error = map(float, mean_and_error(rows))
         trace = Estimate(mean, error, self.probes, "random signs")
         if exact:
             trace = Estimate(float(rows.sum()), 0.0, n, "exact by products")
         share = 1.0 if exact else 1 / self.probes
-        return LogDeterminant(value, self._slopes(point, C.domain, Z, share * U), trace)
+        return TraceAndGrad(value, self._slopes(point, C.domain, Z, share * U), trace)
 
     def _curvature(self, point: Mapping[str, Any]) -> Any:
         """C at a point."""

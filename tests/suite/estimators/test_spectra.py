@@ -7,10 +7,11 @@ from numpy.testing import assert_allclose
 from estimators.examples import Hidden, decaying, flat, rotated
 from onnxjac import InputError
 from onnxjac.jacobians import BlockDiagonal, Dense, Diagonal, Eye, Kron, LowRank, Scalar
+from onnxjac.modes.estimators import lanczos
 from onnxjac.modes.estimators.density import logdet, spectral_density
 from onnxjac.modes.estimators.estimate import Probed
 from onnxjac.modes.estimators.exact import STRUCTURE, spectrum
-from onnxjac.modes.estimators.lanczos import extremes, low_rank, tridiagonal
+from onnxjac.modes.estimators.lanczos import extremes, function_product, low_rank, tridiagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
 
 RNG = np.random.default_rng(0)
@@ -108,9 +109,21 @@ def test_the_lanczos_basis_stays_orthogonal():
     """Each eigenvalue once: without reorthogonalisation the large ones reappear as ghosts."""
     values = np.r_[np.linspace(0, 1, 60), 1e4]
     starts = np.random.default_rng(0).standard_normal((61, 1))
-    a, b = tridiagonal(Probed(Hidden(rotated(values))), starts / np.linalg.norm(starts), 61)
+    a, b, _ = tridiagonal(Probed(Hidden(rotated(values))), starts / np.linalg.norm(starts), 61)
     T = np.diag(a[:, 0]) + np.diag(b[:-1, 0], 1) + np.diag(b[:-1, 0], -1)
     assert_allclose(np.linalg.eigvalsh(T), np.sort(values), atol=1e-8)
+
+
+@pytest.mark.parametrize("at_once", [2**30, 2 * 8 * 200 * 5])
+def test_products_of_a_function(at_once, monkeypatch):
+    """k steps are exact for polynomials of a degree below k, for any number of vectors at once."""
+    monkeypatch.setattr(lanczos, "BASIS_BYTES", at_once)
+    matrix, Z = flat(), 3 * RNG.standard_normal((200, 5))
+    expected = matrix @ matrix @ matrix @ matrix @ Z
+    found = function_product(Probed(Hidden(matrix)), lambda t: t**4, Z, 5)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * abs(expected).max())
+    shorter = function_product(Probed(Hidden(matrix)), lambda t: t**4, Z, 4)
+    assert not np.allclose(shorter, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -60,6 +60,7 @@ CALLS = {
     "shampoo": ((X,), {"of": "loss", "at": "y", "wrt": "W"}),
     "solve_ivp": ((X, (0, 1)), {"of": "y"}),
     "smoothgrad": ((X,), {"of": "loss"}),
+    "trace_and_grad": ((np.exp, np.exp), {"of": "loss", "wrt": "W"}),
     "trajectory": ((X,), {"of": "y", "x": "x", "wrt": "W", "step": 0.1, "steps": 2}),
     "training_model": (("loss",), {}),
     "value_and_grad": ((), {"of": "loss"}),

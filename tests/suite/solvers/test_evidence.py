@@ -86,3 +86,54 @@ def test_a_matrix_that_is_not_positive(model, point):
     f = oj.logdet_and_grad(model, of="loss", wrt=["V", "W"], probes=20)
     with pytest.raises(oj.OnnxJacError, match="positive definite"):
         f(point)
+
+
+FUNCTIONS = {
+    "inverse": (np.reciprocal, lambda t: -1 / t**2),
+    "square root": (np.sqrt, lambda t: 0.5 / np.sqrt(t)),
+    "exponential": (lambda t: np.exp(-t), lambda t: -np.exp(-t)),
+}
+"""A name -> f and f′ of an eigenvalue."""
+
+
+def dense_trace(f, model, point, damping, wrt):
+    C = oj.gauss_newton(model, point, of="loss", at="y", wrt=wrt).toarray()
+    return f(np.linalg.eigvalsh(C) + damping).sum()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("wrt", ["V", ["V", "W"]])
+def test_traces_of_functions(model, point, name, wrt):
+    """Also where most of the Krylov space is exhausted: C of W and V has eigenvalues 0."""
+    f, slope = FUNCTIONS[name]
+    options = {"of": "loss", "at": "y", "wrt": wrt, "by": ["W", "x"], "probes": 20, "steps": 3}
+    found = oj.trace_and_grad(model, f, slope, **options)(point, 0.5)
+    assert found.value.exact
+    assert found.by_damping.exact
+    np.testing.assert_allclose(float(found.value), dense_trace(f, model, point, 0.5, wrt))
+    moved = difference(lambda d: dense_trace(f, model, point, d, wrt), 0.5, 1.0)
+    np.testing.assert_allclose(float(found.by_damping), moved, rtol=1e-7)
+    rng = np.random.default_rng(1)
+    for tensor, start in (("W", np.array(model.constants["W"])), ("x", point["x"])):
+        v = rng.standard_normal(start.shape)
+        moved = difference(
+            lambda w, n=tensor: dense_trace(f, model, {**point, n: w}, 0.5, wrt), start, v
+        )
+        np.testing.assert_allclose((found.slopes[tensor] * v).sum(), moved, rtol=1e-6)
+
+
+def test_the_trace_of_the_logarithm(model, point):
+    """By the same random signs: a solve is f′(A) z where Lanczos's steps reach."""
+    options = {"of": "loss", "at": "y", "wrt": ["V", "W"], "probes": 4}
+    one = oj.logdet_and_grad(model, **options)(point, 0.5)
+    other = oj.trace_and_grad(model, np.log, np.reciprocal, **options)(point, 0.5)
+    assert float(one.value) == float(other.value)
+    np.testing.assert_allclose(float(one.by_damping), float(other.by_damping), rtol=1e-9)
+    for name, slope in one.slopes.items():
+        np.testing.assert_allclose(other.slopes[name], slope, rtol=1e-7, atol=1e-9)
+
+
+def test_a_function_that_is_not_finite(model, point):
+    f = oj.trace_and_grad(model, np.sqrt, lambda t: 0.5 / np.sqrt(t), of="loss", wrt=["V", "W"])
+    with pytest.raises(oj.InputError, match="f is not finite at the eigenvalue -"):
+        f(point)
