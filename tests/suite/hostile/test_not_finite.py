@@ -1,5 +1,7 @@
 """NaN and infinity propagate as in IEEE arithmetic; a structural zero stays zero."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -141,3 +143,32 @@ def test_a_hessian_through_a_softmax_keeps_the_nan_of_its_row(op, engine):
         product = K @ np.arange(6.0)
         assert np.isnan(product[:3]).all()
         assert np.isfinite(product[3:]).all()
+
+
+SAME = "(float[N,3] x) => (float[N,3] y)"
+
+
+@pytest.mark.parametrize("engine", ["numpy", None])
+def test_a_point_that_is_not_finite_is_one_warning(engine):
+    m = model("s = Sub(x, x) l = Log(s) e = Exp(x) y = Add(l, e)", SAME)
+    with pytest.warns(oj.OnnxJacWarning) as caught:
+        oj.linearize(m, {"x": X}, engine=engine)
+    (warning,) = caught
+    text = str(warning.message)
+    assert "'y' is not finite at this point" in text
+    assert "Log (node 'Log_1'" in text
+    assert "s in [0, 0]" in text
+    assert warning.filename == __file__
+
+
+def test_an_input_that_is_not_finite():
+    with pytest.warns(oj.OnnxJacWarning, match="'x' was given so") as caught:
+        oj.linearize(model("y = Neg(x)", SAME), {"x": X * np.nan})
+    assert len(caught) == 1
+
+
+def test_infinities_that_do_not_arrive_are_no_matter():
+    m = model("z = Sub(x, x) i = Reciprocal(z) y = Atan(i)", SAME)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oj.linearize(m, {"x": X})

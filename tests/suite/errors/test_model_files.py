@@ -1,6 +1,5 @@
 """Bad model files: one clear one-line error that names the problem."""
 
-import re
 import warnings
 
 import numpy as np
@@ -10,19 +9,13 @@ import pytest
 from onnx import defs, helper, numpy_helper, parser
 
 import onnxjac
-from onnxjac.jacobians.errors import InputError, LoadError, OnnxJacError, UnknownTensor
+from onnxjac.jacobians.errors import LoadError
 from onnxjac.modes.model.loading.load import load
 from onnxjac.ops.registry import DECLARATIONS
 
+from .refusals import refused
+
 X = np.ones((2, 3), np.float32)
-
-
-def refused(error, match, action):
-    """Check that the action raises this error, with one line that matches."""
-    with pytest.raises(error, match=match) as caught:
-        action()
-    assert isinstance(caught.value, OnnxJacError)
-    assert "\n" not in str(caught.value)
 
 
 def proto(body="y = Relu(x)", signature="(float[2,3] x) => (float[2,3] y)", opset=21):
@@ -146,75 +139,6 @@ def test_a_dtype_that_is_not_offered():
     refused(LoadError, "fancy", lambda: load(proto(), dtype="fancy"))
 
 
-def two_inputs():
-    signature = "(float[N,3] x, float[N,3] weight, int64[N] labels) => (float[N,3] y)"
-    return load(proto("y = Add(x, weight)", signature))
-
-
-POINT = {"x": X, "weight": X, "labels": np.zeros(2, np.int64)}
-
-BAD_POINTS = {
-    "unknown name": ({"wieght": X}, UnknownTensor, "no input 'wieght'. Did you mean 'weight'"),
-    "rank": ({"x": X[0]}, InputError, r"input 'x', declared as float32\[N,3\], .* shape \[3\]"),
-    "size": ({"x": X.T}, InputError, r"input 'x', declared as float32\[N,3\], .* shape \[3, 2\]"),
-    "symbol": ({"weight": np.ones((4, 3), np.float32)}, InputError, "shape .4, 3., but N is 2 in"),
-    "ints for floats": ({"x": X.astype(np.int64)}, InputError, "given as int64.*astype"),
-    "floats for ints": ({"labels": np.zeros(2)}, InputError, "int64.N., was given as float64"),
-    "narrow ints": ({"labels": np.zeros(2, np.int32)}, InputError, "was given as int32"),
-    "complex": ({"x": X + 0j}, InputError, "was given as complex64"),
-    "strings": ({"x": [["a", "b", "c"]] * 2}, InputError, "input 'x'"),
-    "ragged": ({"x": [[1, 2, 3], [4, 5]]}, InputError, "input 'x'.* cannot be made"),
-    "float list for ints": ({"labels": [0.5, 1.0]}, InputError, "reads as float64"),
-    "huge integer": ({"labels": [2**70, 0]}, InputError, "input 'labels'"),
-    "none": ({"x": None}, InputError, "input 'x'"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_POINTS)
-def test_a_point_that_does_not_fit(name):
-    change, error, match = BAD_POINTS[name]
-    refused(error, match, lambda: two_inputs().run(POINT | change))
-
-
-def test_a_point_with_a_hole_in_it():
-    refused(
-        InputError,
-        re.escape("missing input: weight float32[N,3], labels int64[N]."),
-        lambda: two_inputs().run({"x": X}),
-    )
-    refused(InputError, "must be a dict", lambda: two_inputs().run([X]))
-
-
-GOOD_POINTS = {
-    "wide": {"x": X.astype(np.float64)},
-    "narrow": {"x": X.astype(np.float16)},
-    "floats": {"x": X.tolist()},
-    "ints": {"x": [[1, 1, 1], [1, 1, 1]], "labels": [0, 0]},
-    "numpy ints": {"labels": [np.int64(0), np.int64(1)]},
-    "strided": {"x": np.ones((3, 2), np.float32).T},
-}
-
-
-@pytest.mark.parametrize("name", GOOD_POINTS)
-@pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
-def test_a_point_that_fits_after_all(name, engine):
-    y = two_inputs().run(POINT | GOOD_POINTS[name], engine=engine)["y"]
-    np.testing.assert_array_equal(y, 2 * X)
-    assert y.dtype == np.float32
-
-
-def test_scalars_are_arrays_too():
-    loaded = load(proto("y = Mul(x, k)", "(float[2,3] x, float k) => (float[2,3] y)"))
-    for k in (2, 2.0, np.float32(2), np.array(2.0)):
-        np.testing.assert_array_equal(loaded.run({"x": X, "k": k})["y"], 2 * X)
-
-
-def test_the_message_of_a_wrong_shape_is_the_same_for_a_weight():
-    model = proto("y = Add(x, w)")
-    model.graph.initializer.append(numpy_helper.from_array(X, "w"))
-    refused(InputError, r"shape \[3, 2\]", lambda: load(model).run({"x": X, "w": X.T}))
-
-
 def test_operators_of_other_domains_load():
     """They are refused only where their values or rules are needed."""
     node = helper.make_node("Frobnicate", ["x"], ["h"], domain="my")
@@ -226,9 +150,12 @@ def test_operators_of_other_domains_load():
 
 @pytest.mark.parametrize(
     ("op_type", "domain", "name", "known"),
-    [(*key, name, [*known]) for key, found in DECLARATIONS.items()
-     for name, known in found.values.items()
-     if not key[1].startswith("onnxjac")],  # no file has these domains
+    [
+        (*key, name, [*known])
+        for key, found in DECLARATIONS.items()
+        for name, known in found.values.items()
+        if not key[1].startswith("onnxjac")
+    ],  # no file has these domains
 )
 def test_attributes_that_have_no_declared_value_are_refused(op_type, domain, name, known):
     wrong = "unheard" if isinstance(known[0], str) else 7
