@@ -270,7 +270,15 @@ def headline(proof: Proof) -> Section:
     """The outcome in one sentence."""
     text = derived_from(proof.op_type, proof.domain)
     derived = (f"The rule is derived from {text} by SymPy.",) if text and proof.cases else ()
-    return Section("", (headline_text(proof), *derived))
+    compared = not proof.stated and proof.outcome not in (AGREES, UNPROVED)
+    given = (given_by(proof),) if compared else ()
+    return Section("", (headline_text(proof), *given, *derived))
+
+
+def given_by(proof: Proof) -> str:
+    """What says the values that the rule is the derivative of."""
+    sources = dict.fromkeys(result.source for result in proof.results)
+    return f"The values are given by {' or by '.join(sources)}."
 
 
 def headline_text(proof: Proof) -> str:

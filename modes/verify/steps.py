@@ -6,7 +6,7 @@ J maps v so, for any v, is its formula, and with v_i′ = 1 alone it is the entr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from itertools import count, permutations
@@ -536,6 +536,11 @@ def delta_text(w: Any) -> str:
     return f"[{plain_text(w)}]"
 
 
-def joined_terms(found: Any) -> str:
-    """Terms joined by + and -."""
-    return " + ".join(found).replace("+ -", "- ") or "0"
+def joined_terms(found: Iterable[str]) -> str:
+    """Terms joined by + and -, those without a sign first.
+
+    >>> joined_terms(["-a", "b", "-c"])
+    'b - a - c'
+    """
+    ordered = sorted(found, key=lambda term: term.startswith("-"))
+    return " + ".join(ordered).replace("+ -", "- ") or "0"

@@ -66,10 +66,10 @@ def with_rows_of_nan(op: Op, node: Node) -> dict[str, Array]:
     rows = find_counting_rows(op, node)
     if rows is None:
         return {}
-    zero, nan = (op.CastLike(x, node.x) for x in (0.0, np.nan))
+    zero, one, nan = (op.CastLike(x, node.x) for x in (0.0, 1.0, np.nan))
     numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))
-    return {"x": op.Where(rows, op.Where(numbers, node.x, nan), zero),
-            COUNTS: op.CastLike(rows, node.y)}  # fmt: skip
+    x = op.Mul(node.x, op.Where(numbers, one, nan))  # a factor: a choice would have slope 0
+    return {"x": op.Where(rows, x, zero), COUNTS: op.CastLike(rows, node.y)}
 
 
 def find_counting_rows(op: Op, node: Node) -> Array | None:

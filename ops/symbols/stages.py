@@ -167,7 +167,7 @@ class Builder:
                 d = sp.S.Zero
             if not over:
                 d = self.at_zero_norms(d, term, name, atoms[name])
-            if d.is_Piecewise and {e for e, _ in d.args} <= {sp.S.Zero, sp.S.One}:
+            if d.is_Piecewise and is_choice(d):
                 choices.add(name)
             if d != 0:
                 slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
@@ -296,6 +296,13 @@ def addends(term: sp.Expr) -> dict[sp.Symbol, list[sp.Expr]]:
         for symbol in part.free_symbols:
             found.setdefault(symbol, []).append(part)
     return found
+
+
+def is_choice(slope: sp.Expr) -> bool:
+    """Whether a slope is 1 or 0 by cases, or by cases of cases."""
+    if slope.is_Piecewise:
+        return all(is_choice(value) for value, _ in slope.args)
+    return slope in (sp.S.Zero, sp.S.One)
 
 
 def base_of(expr: sp.Basic) -> str:

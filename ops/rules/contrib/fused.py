@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ....jacobians import Array, Contraction, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
-from ...conventions import ACTIVATIONS, BALL, ON_LINE, PARTS, kinks, marked
+from ...conventions import ACTIVATIONS, BALL, ON_LINE, PARTS, ZERO_NORM, kinks, marked
 from ...indexed import declare_indexed
 from ...node import Node
 from ...numbers.table import single_precision
@@ -162,7 +162,8 @@ declare_indexed(
 )
 
 
-@kinks("com.microsoft::CDist", where="for euclidean, where two rows are equal", given=BALL)
+@kinks("com.microsoft::CDist", where=f"for euclidean, between equal rows, {ZERO_NORM}",
+       given=BALL)  # fmt: skip
 def equal_rows(node: Node) -> Count:
     """Distances that are 0."""
     return marked((node.y == 0) & (node.metric == "euclidean"))

@@ -12,6 +12,7 @@ from house import modules
 CHANGEABLE = MutableMapping | MutableSequence | MutableSet
 KEPT = {
     "onnxjac.jacobians.arrays.FOREIGN": "dtypes only",
+    "onnxjac.jacobians.readings.KNOWN": "types met so far and their libraries only",
     "onnxjac.jacobians.threads.LOCKS": "open again in a forked process",
     "onnxjac.modes.model.programs.onnxruntime.SESSIONS": "made again in a forked process",
 }

@@ -38,9 +38,10 @@ def is_rule(x):
 
 
 def test_every_rule_is_declared():
+    """Those that are functions; a formula or lines of index notation are declared as they are."""
     written = own("onnxjac.ops.rules", is_rule)
     declared = {inspect.unwrap(declaration.rule) for declaration in DECLARATIONS.values()}
-    assert len(written) > 50
+    assert len(written) > 25
     assert not [f"{f.__module__}.{f.__name__}" for f in written if f not in declared]
 
 

@@ -74,6 +74,8 @@ COUNTED = {
     "unit rows, p = 1": ("LpNormalization", [A([[0.0, 0.0], [1.0, 0.0]])], {"p": 1}, 3, 4),
     "norms of windows": ("LpPool", [IMAGE], {"kernel_shape": [1, 3]}, 1, 3),
     "norms of images": ("GlobalLpPool", [IMAGE], {"p": 1}, 5, 9),
+    "equal rows": (f"{MS}::CDist", [A([[1.0, 2.0]]), A([[1.0, 2.0], [1.0, 0.0]])],
+                   {"metric": "euclidean"}, 1, 2),
     "L1": (f"{ML}::Normalizer", [X.astype("f4")], {"norm": "L1"}, 1, 6),
     "L2": (f"{ML}::Normalizer", [X.astype("f4") * A([[1], [0]], "f4")], {"norm": "L2"}, 1, 2),
     "MAX": (f"{ML}::Normalizer", [X.astype("f4")], {"norm": "MAX"}, 1, 2),

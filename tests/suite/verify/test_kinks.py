@@ -32,6 +32,8 @@ RELU = ["Relu"]
 FURTHER = [
     Case("LpPool", (signed(1, 1, 3),), {"kernel_shape": [2], "p": 1}),
     Case("GlobalLpPool", (signed(1, 1, 3),), {"p": 1}),
+    Case("CDist", (signed(1, 2), np.zeros((1, 2))), {"metric": "euclidean"},
+         domain="com.microsoft"),
 ]
 RECURRENT = {"RNN": (1, 1, 1), "GRU": (3, 2, 2), "LSTM": (4, 3, 3)}
 
