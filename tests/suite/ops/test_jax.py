@@ -1,66 +1,20 @@
-"""The kernels over arrays of JAX against the NumPy kernels, over ONNX's own cases: called at once,
-and compiled by XLA.
-"""
+"""The kernels over arrays of JAX, compiled by XLA; for all else, see `test_libraries.py`."""
 
 from functools import partial
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.ops.numbers import numbers
 
-from .test_numbers import HALVES, UNARY, cases, python_value
+from .libraries import CASES, case, same
 
 jax = pytest.importorskip("jax")
 from onnxjac.ops.jax import arrays  # noqa: E402
-from onnxjac.ops.jax.table import DTYPES, KERNELS, to_jax_array  # noqa: E402
+from onnxjac.ops.jax.table import DTYPES, to_jax_array  # noqa: E402
 
 pytestmark = pytest.mark.peers
-
-LIST = list(cases())
-
-RANDOM = {"Bernoulli", "Dropout", "Multinomial"}
-
-
-def double(x):
-    """Floats in double precision."""
-    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
-
-
-def same(found, expected, tolerance):
-    """The same dtype and shape, and the same values up to a tolerance."""
-    found = np.asarray(found)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    if expected.dtype.kind in "fVc":
-        kind = np.complex128 if expected.dtype.kind == "c" else np.float64
-        found, expected = found.astype(kind), expected.astype(kind)
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-    else:
-        np.testing.assert_array_equal(found, expected)
-
-
-def case(node, feeds):
-    """Inputs in double precision, attributes, and the results of the numbers reading."""
-    attrs = {a.name: python_value(helper.get_attribute_value(a)) for a in node.attribute}
-    inputs = [double(feeds[name]) if name else None for name in node.input]
-    if node.op_type in RANDOM or not all(x is None or isinstance(x, np.ndarray) for x in inputs):
-        pytest.skip("random, or of sequences")
-    return inputs, attrs, numbers.run(node.op_type, inputs, attrs, outputs=len(node.output))
-
-
-@pytest.mark.sampled(0.25)
-@pytest.mark.parametrize(("node", "feeds"), [pytest.param(*c.values[:2], id=c.id) for c in LIST])
-def test_case_of_onnx(node, feeds):
-    """As the numbers reading gives it, in double precision."""
-    inputs, attrs, expected = case(node, feeds)
-    moved = [None if x is None else to_jax_array(x) for x in inputs]
-    found = arrays.run(node.op_type, moved, attrs, outputs=len(node.output))
-    assert len(found) == len(expected)
-    for y, wanted in zip(found, expected, strict=True):
-        same(y, wanted, 1e-12)
-
 
 UNSIZED = {"ConstantOfShape", "Range", "Unique"}
 """Operators whose inputs decide the shape of the result."""
@@ -72,7 +26,7 @@ def is_refused(name, inputs, expected):
 
 
 @pytest.mark.sampled(0.3)
-@pytest.mark.parametrize(("node", "feeds"), [pytest.param(*c.values[:2], id=c.id) for c in LIST])
+@pytest.mark.parametrize(("node", "feeds"), CASES)
 def test_compiled_case_of_onnx(node, feeds):
     """The same by XLA, or refused by name. All are arguments but integers after the first input:
     shapes, axes, indices.
@@ -135,40 +89,6 @@ def test_known_indices_outside_are_refused():
     x = to_jax_array(np.ones((2, 3)))
     with pytest.raises(IndexError, match="outside an axis of length 3"):
         arrays.Gather(x, np.array([3]), axis=1)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, *HALVES])
-@pytest.mark.parametrize("name", sorted(UNARY & KERNELS.keys()))
-def test_dtype_is_kept(name, dtype):
-    x = np.random.default_rng(0).uniform(0.02, 0.98, (8, 16)).astype(dtype)
-    tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
-    same(getattr(arrays, name)(to_jax_array(x)), getattr(numbers, name)(x), tolerance)
-
-
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
-def test_convolutions_of_random_geometry(op, seed):
-    """Margins of all kinds, strides, dilations and groups."""
-    rng = np.random.default_rng(seed)
-    rank, (n, c, m, group) = rng.integers(1, 4), rng.integers(1, 4, 4).tolist()
-    kernel, strides, dilations = rng.integers(1, (6, 4, 3), (rank, 3)).T
-    extent = dilations * (kernel - 1) + 1
-    attrs = {"strides": strides, "dilations": dilations}
-    if op == "Conv":
-        begins, ends = rng.integers(0, 3, (2, rank))
-        size = np.maximum(extent - begins - ends, 1) + rng.integers(0, 7, rank)
-        w = rng.standard_normal((group * m, c, *kernel))
-    else:
-        attrs["output_padding"] = rng.integers(0, np.maximum(strides, dilations))
-        size = rng.integers(1, 7, rank)
-        reached = (size - 1) * strides + extent + attrs["output_padding"]
-        begins, ends = rng.integers(0, (reached + 1) // 2, (2, rank))
-        w = rng.standard_normal((group * c, m, *kernel))
-    attrs = {name: tuple(map(int, x)) for name, x in attrs.items()}
-    attrs |= {"group": group, "pads": (*map(int, begins), *map(int, ends))}
-    inputs = rng.standard_normal((n, group * c, *size)), w, rng.standard_normal(group * m)
-    expected = getattr(numbers, op)(*inputs, **attrs)
-    same(getattr(arrays, op)(*map(to_jax_array, inputs), **attrs), expected, 1e-12)
 
 
 def test_random_numbers_are_drawn_by_a_seed_or_on_the_host():

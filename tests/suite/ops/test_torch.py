@@ -1,113 +1,22 @@
-"""The torch kernels against the NumPy kernels, over ONNX's own cases and hand-written ones."""
+"""What the torch kernels alone have; for all else, see `test_libraries.py`."""
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from onnxjac.ops.numbers import numbers
 
-from .test_numbers import HALVES, UNARY, cases, python_value
+from .libraries import same
 
 torch = pytest.importorskip("torch")
 from onnxjac.ops.torch import bound, tensors  # noqa: E402
-from onnxjac.ops.torch.table import KERNELS as OVER_TENSORS  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
-
-RANDOM = {"Bernoulli", "Dropout", "Multinomial"}
-
-LIST = list(cases())
 
 
 def there(x, device):
     """An array as a tensor, if torch has its dtype; anything else as it is."""
     return tensor(x, device) if isinstance(x, np.ndarray) else x
-
-
-def double(x):
-    """Floats in double precision."""
-    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
-
-
-def same(found, expected, tolerance):
-    """The same dtype and shape, and the same values up to a tolerance."""
-    found = host(found)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    if expected.dtype.kind in "fVc":
-        kind = np.complex128 if expected.dtype.kind == "c" else np.float64
-        found, expected = found.astype(kind), expected.astype(kind)
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-    else:
-        np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(("node", "feeds"), [pytest.param(*c.values[:2], id=c.id) for c in LIST])
-def test_case_of_onnx(node, feeds, device):
-    """As the numbers reading gives it, in double precision."""
-    attrs = {a.name: python_value(helper.get_attribute_value(a)) for a in node.attribute}
-    inputs = [double(feeds[name]) if name else None for name in node.input]
-    if node.op_type in RANDOM or not all(x is None or isinstance(x, np.ndarray) for x in inputs):
-        pytest.skip("random, or of sequences")
-    expected = numbers.run(node.op_type, inputs, attrs, outputs=len(node.output))
-    moved = [there(x, device) for x in inputs]
-    found = tensors.run(node.op_type, moved, attrs, outputs=len(node.output))
-    assert len(found) == len(expected)
-    for y, wanted in zip(found, expected, strict=True):
-        same(y, wanted, 1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, *HALVES])
-@pytest.mark.parametrize("name", sorted(UNARY & OVER_TENSORS.keys()))
-def test_dtype_is_kept(name, dtype, device):
-    x = np.random.default_rng(0).uniform(0.02, 0.98, (8, 16)).astype(dtype)
-    tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
-    same(getattr(tensors, name)(tensor(x, device)), getattr(numbers, name)(x), tolerance)
-
-
-def test_a_convolution_without_windows(device):
-    x, w = np.ones((1, 1, 2, 1)), np.ones((1, 1, 3, 2))
-    same(tensors.Conv(tensor(x, device), tensor(w, device)), numbers.Conv(x, w), 0)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_convolutions_of_random_geometry(seed, device):
-    """Kernels smaller and larger than the result, which torch convolves in two ways."""
-    rng = np.random.default_rng(seed)
-    rank, (n, c, m, group) = rng.integers(1, 4), rng.integers(1, 4, 4).tolist()
-    kernel, strides, dilations = rng.integers(1, (6, 4, 3), (rank, 3)).T
-    pads = rng.integers(0, 3, 2 * rank)
-    least = dilations * (kernel - 1) + 1 - pads[:rank] - pads[rank:]
-    size = np.maximum(least, 1) + rng.integers(0, 7, rank)
-    x = rng.standard_normal((n, group * c, *size))
-    w, b = rng.standard_normal((group * m, c, *kernel)), rng.standard_normal(group * m)
-    steps = {"strides": strides, "dilations": dilations, "pads": pads}
-    attrs = {"group": group, **{name: tuple(map(int, given)) for name, given in steps.items()}}
-    moved = (tensor(a, device) for a in (x, w, b))
-    same(tensors.Conv(*moved, **attrs), numbers.Conv(x, w, b, **attrs), 1e-12)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_transposed_convolutions_of_random_geometry(seed, device):
-    """Margins of all kinds: torch has those that cut off as much at either end, and few entries
-    after the last window.
-    """
-    rng = np.random.default_rng(seed)
-    rank, (n, c, m, group) = rng.integers(1, 4), rng.integers(1, 4, 4).tolist()
-    kernel, strides, dilations = rng.integers(1, (6, 4, 3), (rank, 3)).T
-    extra = rng.integers(0, np.maximum(strides, dilations))
-    size = rng.integers(1, 7, rank)
-    reached = (size - 1) * strides + dilations * (kernel - 1) + 1 + extra
-    begins = rng.integers(-1 if seed % 5 == 0 else 0, (reached + 1) // 2)
-    ends = begins if seed % 2 else rng.integers(0, (reached + 1) // 2)
-    x = rng.standard_normal((n, group * c, *size))
-    w, b = rng.standard_normal((group * c, m, *kernel)), rng.standard_normal(group * m)
-    steps = {"strides": strides, "dilations": dilations, "pads": (*begins, *ends),
-             "output_padding": extra}  # fmt: skip
-    attrs = {"group": group, **{name: tuple(map(int, given)) for name, given in steps.items()}}
-    for inputs in ((x, w, b), (x, w)):
-        moved = (tensor(a, device) for a in inputs)
-        same(tensors.ConvTranspose(*moved, **attrs), numbers.ConvTranspose(*inputs, **attrs), 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -135,19 +44,6 @@ def test_maxima_of_random_geometry(seed, device):
         np.testing.assert_array_equal(x.ravel()[first[has_entries]], wanted[has_entries])
 
 
-def test_the_inverse_transform_of_real_numbers(device):
-    x = np.random.default_rng(0).standard_normal((2, 3, 1))
-    found = tensors.DFT(tensor(x, device), None, np.array(1), inverse=1)
-    same(found, numbers.DFT(x, None, np.array(1), inverse=1), 1e-12)
-
-
-@pytest.mark.parametrize("shapes", [((9, 30, 20), (9, 20, 1)), ((2, 1, 60, 50), (3, 50, 1))])
-def test_vectors_of_a_stack(shapes, device):
-    """Large enough to be multiplied as rows."""
-    a, b = map(np.random.default_rng(0).standard_normal, shapes)
-    same(tensors.MatMul(tensor(a, device), tensor(b, device)), numbers.MatMul(a, b), 1e-12)
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_rows_of_a_stack_by_a_matrix(turned, device):
     """Also rows that do not lie in line."""
@@ -157,23 +53,6 @@ def test_rows_of_a_stack_by_a_matrix(turned, device):
     x = x.transpose(0, 3).contiguous().transpose(0, 3) if turned else x
     same(tensors.MatMul(x, there(b, device)), a @ b, 1e-12)
     same(tensors.MatMul(x[:0], there(b, device)), a[:0] @ b, 1e-12)
-
-
-def test_entries_of_a_vector(device):
-    """Gathered and added, with places that count from the end and places that are met twice."""
-    x, places = np.arange(6.0), np.array([1, -1, 1])
-    there = tensor(x, device), tensor(places, device)
-    for name in ("Gather", "GatherElements"):
-        same(getattr(tensors, name)(*there), x[places], 0)
-    column, updates = x[:, None], np.array([[1.0], [2.0], [3.0]])
-    found = tensors.ScatterElements(
-        tensor(column, device), there[1][:, None], tensor(updates, device), reduction="add"
-    )
-    wanted = numbers.ScatterElements(column, places[:, None], updates, reduction="add")
-    same(found, wanted, 0)
-    arrays = column, places[:, None], updates
-    found = tensors.ScatterND(*(tensor(a, device) for a in arrays), reduction="add")
-    same(found, numbers.ScatterND(*arrays, reduction="add"), 0)
 
 
 @pytest.mark.parametrize("n", [600, 601])
