@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from ...jacobians import prod_text, shape_of, size
 from ...jacobians.arguments import Natural, NonNegative, Positive, validated
@@ -153,7 +154,7 @@ def row_cells(row: TensorRow) -> tuple[str, ...]:
 
 @validated
 def compare(
-    a: Model | Path | str, b: Model | Path | str, data: Any, *,
+    a: Model | onnx.ModelProto | Path | str, b: Model | onnx.ModelProto | Path | str, data: Any, *,
     of: Names = None, wrt: Names = None,
     rtol: NonNegative | None = None, layers: Natural = 32, straight_through: bool = False,
     batch_size: Positive | None = None, engine: str | None = None, seed: Natural = 0,

@@ -36,6 +36,7 @@ def arguments() -> argparse.Namespace:
     add("--products", nargs="+", help="jvp, vjp, ggn, hvp, jvp×16 …; by default all")
     add("--contenders", nargs="+", help="contenders, or how they begin; by default all")
     add("--rounds", type=int, default=7)
+    add("--threads", type=int, default=THREADS, help="threads and cores of every contender")
     add("--budget", type=float, default=0.15, help="seconds of one turn")
     add("--device", default="cpu", help="where PyTorch and JAX compute: cpu, cuda")
     add("--warm", type=float, default=WARM, help="seconds of steps before their timing")
@@ -44,23 +45,25 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def same_machine(device: str) -> None:
-    """Limit every child process to two cores and two threads, and silence XLA.
+def same_machine(device: str, threads: int) -> None:
+    """Limit every child process to as many cores as threads, and silence XLA.
 
     OPENBLAS_CORETYPE is removed, so that OpenBLAS detects the actual processor. On a GPU, all
     compute in full single precision, take memory as they need it, and compile on all cores.
     """
     os.environ.pop("OPENBLAS_CORETYPE", None)
-    os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)), TF_CPP_MIN_LOG_LEVEL="3")
+    os.environ.update(dict.fromkeys(VARIABLES, str(threads)), TF_CPP_MIN_LOG_LEVEL="3")
     if device != "cpu":
         os.environ.update(NVIDIA_TF32_OVERRIDE="0", XLA_PYTHON_CLIENT_PREALLOCATE="false")
     elif hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def chosen(only: list[str]) -> list[str]:
-    """The workloads whose names start with one of these; others need their full name."""
-    names = [name for name in (*WORKLOADS, *GROWTH) if name.startswith(tuple(only))]
+    """The workloads of these names; what is no name stands for all that begin with it."""
+    every = (*WORKLOADS, *GROWTH)
+    begins = tuple(name for name in only if name not in every)
+    names = [name for name in every if name in only or (begins and name.startswith(begins))]
     return names + [name for name in (*SCALED, *HIDDEN) if name in only]
 
 
@@ -96,7 +99,7 @@ def outcomes(name: str, started: list[Worker], asked: argparse.Namespace) -> Ite
 def main() -> None:
     """Measure, show, write."""
     asked = arguments()
-    same_machine(asked.device)
+    same_machine(asked.device, asked.threads)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that paused workers end as well
     measured: list[Outcome] = []
     for outcome in all_outcomes(asked):
@@ -109,9 +112,9 @@ def main() -> None:
 def write(measured: list[Outcome], asked: argparse.Namespace) -> None:
     """Write the requested files."""
     if asked.json:
-        asked.json.write_text(json.dumps(record(measured, asked.rounds), indent=1))
+        asked.json.write_text(json.dumps(record(measured, asked.rounds, asked.threads), indent=1))
     if asked.markdown:
-        asked.markdown.write_text(document(measured, asked.rounds))
+        asked.markdown.write_text(document(measured, asked.rounds, asked.threads))
 
 
 if __name__ == "__main__":

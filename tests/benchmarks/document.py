@@ -17,7 +17,7 @@ LIBRARIES = ("onnxjac", "numpy", "scipy", "onnx", "onnxruntime", "jax", "torch",
 
 TEXT = """# Benchmarks
 
-`python -m tests.benchmarks`, {date}, {cpu}, two threads each, {rounds} interleaved rounds.
+`python -m tests.benchmarks`, {date}, {cpu}, threads each: {threads}, {rounds} interleaved rounds.
 
 Milliseconds of one product after set-up, medians over the rounds. The ratio is the median over
 the rounds of ours ÷ the best peer, each at its best use, whose result is right. An expert knows
@@ -43,15 +43,16 @@ of the workload, with the libraries that it imports.
 """
 
 
-def record(outcomes: list[Outcome], rounds: int) -> dict[str, Any]:
+def record(outcomes: list[Outcome], rounds: int, threads: int) -> dict[str, Any]:
     """Everything that was measured but the results, with what it was measured on, for JSON."""
     return {
         "date": f"{datetime.now(UTC).date()}", "cpu": cpu(), "versions": versions(),
-        "rounds": rounds, "outcomes": [machine_readable(outcome) for outcome in outcomes],
+        "rounds": rounds, "threads": threads,
+        "outcomes": [machine_readable(outcome) for outcome in outcomes],
     }  # fmt: skip
 
 
-def document(outcomes: list[Outcome], rounds: int) -> str:
+def document(outcomes: list[Outcome], rounds: int, threads: int) -> str:
     """The whole page."""
     return TEXT.format(
         date=datetime.now(UTC).date(), cpu=cpu(), rounds=rounds, versions=versions(),

@@ -139,7 +139,8 @@ def page(measurements: dict) -> str:
     found = lines(measurements["outcomes"])
     return HEAD.format(
         rounds=measurements["rounds"], summary=summary(found), peers=peers(found),
-        versions=f"{measurements['date']}, {measurements['cpu']}; {measurements['versions']}.",
+        versions=f"{measurements['date']}, {measurements['cpu']}, threads of each: "
+                 f"{measurements['threads']}; {measurements['versions']}.",
         table=table(found),
     )  # fmt: skip
 

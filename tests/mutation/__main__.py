@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __doc__ as description
-from .report import PAGE, Drawn, Verdict, page
+from .report import FOLDERS, PAGES, Drawn, Verdict, page
 from .short import keep, short
 from .trial import KILLED, ROOT, SURVIVED, TIMEOUT, on_trial, prepare
 
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from .choice import Tests
     from .mutants import Mutant
 
-TESTS = [
-    f"tests/suite/{name}" for name in (
-        "jacobians", "ops", "test_doctests.py", "modes", "model", "linear", "verify", "sparsity",
-    )
-]  # fmt: skip
+TESTS = {
+    "rules": "jacobians ops test_doctests.py modes model linear verify sparsity",
+    "modes": (
+        "jets implicit estimators linear curvature solvers sparsity model data resume training "
+        "preconditioners show modes interop test_doctests.py"
+    ),
+}
+"""The rooms of the suite that are asked, by the scope."""
+
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -36,6 +40,7 @@ def arguments() -> argparse.Namespace:
     )  # fmt: skip
     add = parser.add_argument
     add("--short", action="store_true", help="only the kept mutants, each before its killer")
+    add("--scope", choices=FOLDERS, default="rules", help="jacobians/ and ops/, or modes/")
     add("--map", type=Path, help="the folder of the map; alone: make what is missing of it")
     add("--sample", type=int, default=0, help="how many mutants")
     add("--seed", type=int, default=0)
@@ -45,11 +50,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(folder: Path) -> None:
+def measure(folder: Path, scope: str) -> None:
     """Run the tests under coverage once, in parts, and record which test runs which line."""
     folder.mkdir(parents=True, exist_ok=True)
-    included = ",".join(f"{ROOT}/{name}/*" for name in ("jacobians", "ops"))
-    for tests in TESTS:
+    included = ",".join(f"{ROOT}/{name}/*" for name in FOLDERS[scope])
+    for name in TESTS[scope].split():
+        tests = f"tests/suite/{name}"
         data = folder / f"{Path(tests).stem}.coverage"
         if data.with_suffix(".json").exists():
             continue
@@ -57,7 +63,7 @@ def measure(folder: Path) -> None:
             [sys.executable, "-m", "coverage", "run", f"--include={included}", "-m", "pytest", "-q",
              "-p", "no:cacheprovider", "-p", "mutation.contexts", "-m", "not peers",
              "--durations-file", data.with_suffix(".json"), tests],
-            env=os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": str(ROOT / "tests")},
+            env=os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": f"{ROOT}/tests:{ROOT}/.ci"},
             cwd=ROOT, check=False,
         )  # fmt: skip
 
@@ -72,7 +78,7 @@ def judge(options: argparse.Namespace) -> None:
     asked = f"{len(tests.seconds)} tests, {options.budget:g} s"
     store = options.map / f"verdicts-{options.seed}.jsonl"
     known = verdicts(store)
-    chosen = sample(options.sample, options.seed)[index::count]
+    chosen = sample(options.sample, options.seed, options.scope)[index::count]
     for mutant in sorted(chosen, key=lambda mutant: mutant.key() in known):
         before = known.get(mutant.key(), {"outcome": SURVIVED})
         if before["outcome"] == SURVIVED and before.get("asked") != asked:
@@ -84,18 +90,19 @@ def judge(options: argparse.Namespace) -> None:
 
 
 def write(options: argparse.Namespace) -> None:
-    """Write docs/results/mutation.md and killers.json from the verdicts so far."""
+    """Write the page of the scope, and for rules killers.json, from the verdicts so far."""
     from .choice import Tests
     from .mutants import sample
 
     entries = verdicts(options.map / f"verdicts-{options.seed}.jsonl").values()
     names = [field.name for field in fields(Verdict)]
     found = [Verdict(**{name: entry[name] for name in names}) for entry in entries]
-    count = len(sample(options.sample, options.seed))
+    count = len(sample(options.sample, options.seed, options.scope))
     seconds = [float(entry["asked"].split()[-2]) for entry in entries if "asked" in entry]
     drawn = Drawn(count, options.seed, seconds, Tests(options.map).folders())
-    PAGE.write_text(page(found, drawn))
-    keep(found, options.seed)
+    PAGES[options.scope].write_text(page(found, drawn, options.scope))
+    if options.scope == "rules":
+        keep(found, options.seed)
 
 
 def verdicts(store: Path) -> dict[str, dict]:
@@ -141,7 +148,7 @@ def main() -> int:
         prepare()
         judge(options)
     else:
-        measure(options.map)
+        measure(options.map, options.scope)
     return 0
 
 

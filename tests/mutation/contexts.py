@@ -43,7 +43,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the durations."""
+    """Write the durations, and the data, which a process that crashes at its end would lose."""
+    coverage.Coverage.current().save()
     path: Path = session.config.getoption("--durations-file")
     path.write_text(json.dumps(session.config.stash[SECONDS]))
 

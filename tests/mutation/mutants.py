@@ -16,11 +16,13 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.operators.provider import OperatorProvider
 
+from .report import FOLDERS
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("jacobians", "ops")
 PARTNERS = ("Add_Sub", "Sub_Add", "Mul_Div", "Mul_Add", "Div_Mul", "FloorDiv_Mul", "Mod_Mul",
     "Pow_Mul", "BitAnd_BitOr")  # fmt: skip
 IDENTITY = ("_Is", "_IsNot")  # `==` as `is`: depends on what CPython interns
+CHECKERS = ROOT / "modes" / "verify"  # planted faults judge them: tests/suite/verify
 NEEDS_ARGUMENTS = ("VariableReplacer", "VariableInserter")
 
 
@@ -104,10 +106,11 @@ def annotation(node) -> bool:
     return False
 
 
-def sample(count: int, seed: int) -> list[Mutant]:
+def sample(count: int, seed: int, scope: str) -> list[Mutant]:
     """About `count` mutants, from each file in proportion, and at most one per position."""
     draw = random.Random(seed)
-    files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    files = sorted(path for folder in FOLDERS[scope] for path in (ROOT / folder).rglob("*.py")
+                   if path.parent != CHECKERS)  # fmt: skip
     places = {path: by_place(path, draw) for path in files}
     total = sum(map(len, places.values()))
     shares = {path: round(count * len(found) / total) for path, found in places.items()}

@@ -13,7 +13,12 @@ from textwrap import wrap
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "docs" / "results"
-PAGE, EXPLAINED = RESULTS / "mutation.md", RESULTS / "survivors.md"
+FOLDERS = {"rules": ("jacobians", "ops"), "modes": ("modes",)}
+"""What is mutated, by the name of the scope."""
+
+PAGES = {"rules": RESULTS / "mutation.md", "modes": RESULTS / "mutation-modes.md"}
+EXPLAINED = RESULTS / "survivors.md"
+TITLES = {"rules": "`jacobians/` and `ops/`", "modes": "`modes/`"}
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,13 @@ class Drawn:
         )
 
 
-def page(verdicts: list[Verdict], drawn: Drawn) -> str:
-    """docs/results/mutation.md: the counts by folder, and the unexplained survivors."""
+def page(verdicts: list[Verdict], drawn: Drawn, scope: str) -> str:
+    """The page of a scope: the counts by folder, and the unexplained survivors."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     versions = ", ".join(f"{name} {version(name)}" for name in ("cosmic-ray", "onnx", "numpy"))
     return "\n".join(
         [
-            "# Mutants of `jacobians/` and `ops/`",
+            f"# Mutants of {TITLES[scope]}",
             "",
             f"{today}, Python {platform.python_version()}, {versions}; "
             "`python -m tests.mutation` makes this page.",

@@ -67,7 +67,10 @@ def test_torch_still_gives_the_stored_values(name):
         assert_allclose(pulled[tensor].detach(), expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", light.NAMES)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.sampled(0)) if name in ("vgg19", "zfnet512") else name
+    for name in light.NAMES
+])  # fmt: skip
 def test_light_models_are_alive(name):
     """Finite logits of reasonable size, which depend on the input."""
     runtime = pytest.importorskip("onnxruntime")

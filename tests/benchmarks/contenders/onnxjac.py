@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -230,7 +231,7 @@ class Torch(Plain):
     def array(self, x: np.ndarray) -> Any:
         import torch
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
         return torch.from_numpy(np.array(x)).to(self.device)
 
     def wait(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from ..workloads.images import small
 from .contender import ALPHA, BETA, EPSILON, RATE, Absent, Task
 from .peer import Peer
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 def network(point: tuple[torch.Tensor, ...]) -> nn.Sequential:

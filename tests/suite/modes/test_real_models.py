@@ -15,8 +15,8 @@ from models import light
 from test_models import EXPORTED, below, stored
 
 ENGINES = ("numpy", "onnxruntime")
-LONG = {"vgg19", "bvlc_alexnet", "zfnet512",  # 60 to 140 million weights each
-        "densenet121", "inception_v1", "inception_v2", "resnet50"}  # fmt: skip
+LARGE = {"vgg19", "bvlc_alexnet", "zfnet512"}  # 60 to 140 million weights each
+LONG = LARGE | {"densenet121", "inception_v1", "inception_v2", "resnet50"}
 
 exported = pytest.mark.parametrize("name", EXPORTED)
 
@@ -29,11 +29,17 @@ def _free_memory(request):
         gc.collect()
 
 
-shorter = pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.sampled(0)) if name in LONG else name
-    for name in light.NAMES
-])  # fmt: skip
-"""The nine networks; long ones with --whole only."""
+
+
+def without(names):
+    """The nine networks; these with --whole only."""
+    return pytest.mark.parametrize("name", [
+        pytest.param(name, marks=pytest.mark.sampled(0)) if name in names else name
+        for name in light.NAMES
+    ])  # fmt: skip
+
+
+shorter = without(LONG)
 
 
 @lru_cache(1)
@@ -58,7 +64,7 @@ def test_light_models_in_float64(name):
     check_model(oj.load(proto, dtype="float64"), point, engine="numpy", columns=2)
 
 
-@pytest.mark.parametrize("name", light.NAMES)
+@without(LARGE)
 def test_light_models_in_float32(name, request):
     """J in float32 is J in float64, but for the kinks that rounding moves the network across.
 

@@ -288,7 +288,7 @@ VECTOR = "g (float[n,3] x) => (float[n,3] y) { y = Tanh(x) }"
 
 def test_a_hessian_of_several_entries_takes_weights(tmp_path, capsys):
     path = written(tmp_path, VECTOR)
-    assert "--weights 1 is of the sum" in refused(capsys, "spectrum", path, "--hessian")
+    assert "--weights 1 takes the sum" in refused(capsys, "spectrum", path, "--hessian")
     turned = parsed(capsys, "spectrum", path, "--hessian", "--weights", "-0,0,-2")
     told = parsed(capsys, "spectrum", path, "--hessian", "--weights", "0,0,2")
     np.testing.assert_allclose(turned["values"], -np.array(told["values"]), atol=1e-9)

@@ -102,7 +102,7 @@ def outcome(**results):
 def test_the_page_in_a_minute_is_drawn_from_measurements(tmp_path):
     """Experts are left out; a ratio is that of the rounds, and the fastest engine is named."""
     found = outcome(jax_expert=[1, 3], jax=[1, 3], onnxjac_numpy=[1, 3], onnxjac=[1, 3])
-    measured = picture.lines(record([found], rounds=1)["outcomes"])
+    measured = picture.lines(record([found], rounds=1, threads=2)["outcomes"])
     assert measured == [
         ("w", "jvp", {"onnxjac numpy": 3 / 2, "onnxjac": 4 / 2}, ("onnxjac numpy", 3), ("jax", 2))
     ]
