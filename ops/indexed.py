@@ -243,10 +243,15 @@ class NodeDefinition(Indices):
         return self.inputs[name]
 
     def viewed(self, name: str, x: Array) -> Array:
-        if name not in self.form.integers and dtype_of(x) != self.dtype:
-            x = self.op.CastLike(x, np.zeros((), self.dtype))
         shape = self.layout.seen[name]
-        return x if same(shape, shape_of(x)) else self.op.Reshape(x, shape)
+        ones = tuple(k for k, n in enumerate(shape_of(x)) if same(n, 1))
+        if ones and same(shape, tuple(n for n in shape_of(x) if not same(n, 1))):
+            x = self.op.Squeeze(x, ones)
+        elif not same(shape, shape_of(x)):
+            x = self.op.Reshape(x, shape)
+        if name in self.form.integers or dtype_of(x) == self.dtype:
+            return x
+        return self.op.CastLike(x, np.zeros((), self.dtype))
 
     # -- values ------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, takewhile
 from math import prod
 from string import ascii_letters
 
@@ -98,7 +98,7 @@ def _uses(
             yield from _uses(dag, leaving, passing, edge.end, begun, total, name)
             continue
         after = middle[-1] + 1 if middle else len(steps)
-        core = steps[middle[0] : after] if middle else ()
+        core, begun = scaled_last(steps[middle[0] : after] if middle else (), begun)
         if not all(isinstance(f, MOVES) for f in steps[after:]):
             raise unstructured(name, edge.operator)
         use = as_use(core, name, begun)
@@ -107,6 +107,23 @@ def _uses(
         x = use.x if total == 1 else use.x * total
         made = Use(edge.end, use.start, x, use.rows @ end.T, bias, name)
         yield restricted(made, name, edge.operator)
+
+
+def scaled_last(
+    core: tuple[Jacobian, ...], start: Jacobian
+) -> tuple[tuple[Jacobian, ...], Jacobian]:  # fmt: skip
+    """repeat · moves · diag(d) as diag(repeated d) · repeat, with the moves in the start."""
+    if not core or not isinstance(first := core[0], Diagonal):
+        return core, start
+    moves = tuple(takewhile(lambda f: isinstance(f, MOVES), core[1:]))
+    repeat, *others = core[1 + len(moves) :] or (first,)
+    if not isinstance(repeat, Broadcast):
+        return core, start
+    lift = apply_factors(Identity(first.out_shape, first.dtype), (*moves, repeat))
+    scale: Jacobian = Diagonal((lift @ first._diagonal()).reshape(repeat.out_shape))
+    if others and isinstance(others[0], Diagonal):
+        scale = others.pop(0) @ scale
+    return (repeat, scale, *others), apply_factors(start, moves)
 
 
 def core_of(steps: tuple[Jacobian, ...], passes: bool) -> list[int]:

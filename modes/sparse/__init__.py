@@ -24,7 +24,7 @@ from ..linear.linearization import Linearization
 from ..model.flow.steps import moving
 from .choice import find_pattern, method
 from .coloring import Coloring, coloring
-from .sweep import Method, everything_in, unwrap, unwrapped_leaves
+from .sweep import PASSED, Method, everything_in, unwrap, unwrapped_leaves
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 
@@ -95,7 +95,7 @@ def pattern(J: Jacobian, *, limit: Count = DENSE_LIMIT) -> csr_array[Any]:
 
 def sparse_within(J: Jacobian, most: float) -> csr_array[Any] | None:
     """J as a SciPy sparse array, where that takes at most `most` counted seconds, else None."""
-    if PATTERN * sum(1 for _ in unwrapped_leaves(J)) > most:
+    if PATTERN * sum(not isinstance(leaf, PASSED) for leaf in unwrapped_leaves(J)) > most:
         return None
     with suppress(LimitError):
         return new_matrix(method_of(J, min(DENSE_LIMIT, int(most / BYTE)), most), J)

@@ -27,6 +27,9 @@ from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Symmetric
 
+PASSED = Identity | Cast | Reshape
+"""The operators that a sweep passes by."""
+
 
 class Matrix(ABC):
     """A sparse matrix that a sweep multiplies from the left."""
@@ -60,7 +63,7 @@ def sweep_matrix(operator: Jacobian, A: Any) -> Any:
 
 
 @sweep_matrix.register
-def _(operator: Identity | Cast | Reshape, A: Any) -> Any:
+def _(operator: PASSED, A: Any) -> Any:
     return A
 
 

@@ -187,6 +187,29 @@ def _cast(op: Op, x: Array, to: int, **attrs: Any) -> Array | None:
     return x if dtype_of(x) == ir.DataType(to).numpy() else None
 
 
+def _squeezed(name: str) -> Rule:
+    def rule(op: Op, x: Array, *scalars: Array, **attrs: Any) -> Array | None:
+        """Axes of length 1 are dropped last, since others may need them."""
+        node = made_by(x, "Squeeze")
+        if node is None or len(node.inputs) < 2 or any(shape_of(y) for y in scalars):
+            return None
+        return op.Squeeze(getattr(op, name)(node.inputs[0], *scalars, **attrs), node.inputs[1])
+
+    return rule
+
+
+for _name in ("Cast", "Not", "Greater"):
+    rewrites(_name)(_squeezed(_name))
+
+
+@rewrites("Unsqueeze")
+def _unsqueeze(op: Op, x: Array, axes: Array) -> Array | None:
+    """An axis need not be dropped where it comes back."""
+    node = made_by(x, "Squeeze")
+    back = node is not None and len(node.inputs) > 1 and tracked_entries(node.inputs[1])
+    return node.inputs[0] if node is not None and back == tracked_entries(axes) else None
+
+
 @rewrites("Reshape")
 def _reshape(op: Op, x: Array, shape: Array, **attrs: Any) -> Array | None:
     """Only the last shape counts, with its numbers spelt out."""
@@ -196,7 +219,7 @@ def _reshape(op: Op, x: Array, shape: Array, **attrs: Any) -> Array | None:
     target = resolved(asked, shape_of(x))
     if same(target, shape_of(x)):
         return x
-    before = made_by(x, "Reshape")
+    before = made_by(x, "Reshape") or made_by(x, "Squeeze")
     if before is not None:
         return op.Reshape(before.inputs[0], target)
     may_be_empty = is_symbolic(target) or 0 in target
@@ -366,6 +389,16 @@ def _sub(op: Op, x: Array, y: Array) -> Array | None:
     """x - (-y) = x + y."""
     before = made_by(y, "Neg")
     return None if before is None else op.Add(x, before.inputs[0])
+
+
+@rewrites("Greater")
+def _greater(op: Op, x: Array, y: Array) -> Array | None:
+    """A condition as a number is above 0 where it holds."""
+    node = made_by(x, "Cast")
+    if node is None or not is_constant(y, 0) or np.ndim(y) > len(shape_of(x)):
+        return None
+    condition = node.inputs[0]
+    return condition if dtype_of(condition).kind == "b" else None
 
 
 @rewrites("Gather")

@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
     add("--budget", type=float, default=0.15, help="seconds of one turn")
     add("--device", default="cpu", help="where PyTorch and JAX compute: cpu, cuda")
     add("--warm", type=float, default=WARM, help="seconds of steps before their timing")
+    add("--note", default="", help="a sentence for the page, such as what else ran")
     add("--json", type=Path, help="write everything that was measured")
     add("--markdown", type=Path, help="write the page of results")
     return parser.parse_args()
@@ -112,7 +113,8 @@ def main() -> None:
 def write(measured: list[Outcome], asked: argparse.Namespace) -> None:
     """Write the requested files."""
     if asked.json:
-        asked.json.write_text(json.dumps(record(measured, asked.rounds, asked.threads), indent=1))
+        found = record(measured, asked.rounds, asked.threads) | {"note": asked.note}
+        asked.json.write_text(json.dumps(found, indent=1))
     if asked.markdown:
         asked.markdown.write_text(document(measured, asked.rounds, asked.threads))
 

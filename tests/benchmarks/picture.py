@@ -50,7 +50,7 @@ engines were asked for by `engine=`.
 
 The peers, each at its best use, and how often one was the fastest: {peers}.
 
-{versions}
+{versions}{note}
 
 What every contender took, set-up and memory too, how it was measured, and why a figure is missed:
 [Timings](timings.md). This page and its picture are drawn from the measurements in
@@ -141,7 +141,7 @@ def page(measurements: dict) -> str:
         rounds=measurements["rounds"], summary=summary(found), peers=peers(found),
         versions=f"{measurements['date']}, {measurements['cpu']}, threads of each: "
                  f"{measurements['threads']}; {measurements['versions']}.",
-        table=table(found),
+        note=f" {measurements['note']}".rstrip(), table=table(found),
     )  # fmt: skip
 
 

@@ -419,12 +419,16 @@ def test_cotangents_a_few_at_a_time(monkeypatch, fisher_type):
     assert_allclose(kfac(model, point, **options).toarray(), whole, rtol=1e-12)
 
 
-def test_a_weight_that_is_repeated_and_multiplied_is_no_kronecker_product():
-    model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
-        g (double[3,2] w, double[2,1,1] x) => (double[3,2] o)
-        { o = Einsum<equation="ba,abc->ba">(w, x) }"""))
-    point = {"w": np.ones((3, 2)), "x": np.ones((2, 1, 1))}
-    J = oj.linearize(model, point, of="o", wrt=["w", "x"])
-    assert_allclose((J.T @ J).diagonal(), np.sum(J.toarray() ** 2, axis=0))
-    with pytest.raises(UnsupportedOp, match="no Kronecker product"):
-        oj.kfac(model, point, at="o", wrt="x")
+def test_a_weight_that_is_repeated_and_multiplied_is_a_matrix():
+    """A number for each column, however the product is written."""
+    bodies = {"double[2,1,1] x": 'Einsum<equation="ba,abc->ba">(w, x)', "double[2] x": "Mul(w, x)"}
+    found = []
+    for x, body in bodies.items():
+        model = parsed(f"g (double[3,2] w, {x}) => (double[3,2] o) {{ o = {body} }}")
+        point = {"w": np.arange(6.0).reshape(3, 2), "x": np.ones(model.inputs["x"].shape)}
+        J = oj.linearize(model, point, of="o", wrt=["w", "x"])
+        assert_allclose((J.T @ J).diagonal(), np.sum(J.toarray() ** 2, axis=0))
+        K = oj.kfac(model, point, at="o", wrt="x", likelihood="gaussian", reduction="sum")
+        found.append(K.toarray())
+    assert_allclose(found[0], found[1])
+    assert_allclose(np.diag(found[0]), np.sum(point["w"] ** 2, axis=0))

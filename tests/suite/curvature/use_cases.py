@@ -89,6 +89,16 @@ CASES = {
     "bias of a map": ("double[2, 1, 1] W", "z = Add(x, W)", (N, 2, 3, 4)),
     "scale": ("double[4] W", "z = Mul(x, W)", (N, 3, 4)),
     "layer norm": ("double[4] W", "z = LayerNormalization(x, W)", (N, 3, 4)),
+    "batch norm": (
+        "double[2] W",
+        """u = Constant<value = double[2] {0.5, 2}>() v = Constant<value = double[2] {1, 3}>()
+        z = BatchNormalization(x, W, u, u, v)""", (N, 2, 3),
+    ),
+    "batch norm, by its mean": (
+        "double[2] W",
+        """u = Constant<value = double[2] {0.5, 2}>() v = Constant<value = double[2] {1, 3}>()
+        z = BatchNormalization(x, v, u, W, v)""", (N, 2, 3),
+    ),
     "position": ("double[3, 4] W", "z = Add(x, W)", (N, 3, 4)),
     "position, by a range": (
         "double[6, 4] W", """n = Shape<start = 1, end = 2>(x) e = Constant<value = int64[0] {}>()
