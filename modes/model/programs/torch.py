@@ -44,7 +44,7 @@ def compute(
     program = model.programs.get(key, False)
     held = partial(constants_of, model, given, names, there)
     if program is None:  # the sizes of all steps were checked in the run before
-        program = model.programs[key] = program_of(model, given, names, held())
+        program = model.programs[key] = program_of(model, given, names, held(), there)
     if program:
         try:
             return program(given)
@@ -88,11 +88,12 @@ def as_tensors(nodes: Iterable[Step | ir.Node]) -> set[Any]:
 
 
 def program_of(
-    model: Contents, given: Mapping[str, Any], names: tuple[str, ...], constants: Mapping[str, Any]
-) -> Callable[[Mapping[str, Any]], dict[str, Any]] | tuple[()]:
+    model: Contents, given: Mapping[str, Any], names: tuple[str, ...],
+    constants: Mapping[str, Any], there: Place,
+) -> Callable[[Mapping[str, Any]], dict[str, Any]] | tuple[()]:  # fmt: skip
     """The steps as calls for all inputs of these shapes; () where numbers decide a size.
 
-    What follows from shapes and constants alone is computed now.
+    What follows from shapes and constants alone is computed now, and placed like a constant.
     """
     from ....ops.numbers.table import COUNTED
     from ....ops.torch import bound, tensors
@@ -118,10 +119,11 @@ def program_of(
         count = len(step.outputs)
         made = tensors.run(name, operands, step.attrs, version=step.version, outputs=count)
         found = {n: y for n, y in zip(step.outputs, made, strict=False) if n and n not in given}
-        values |= found
         if name in ("Shape", "Size") or (is_known and step.inputs):
-            known |= found
+            known |= {n: to_place(y, there) for n, y in found.items()}
+            values |= known
             continue
+        values |= found
         attrs = {**step.attrs, **({"outputs": count} if name in COUNTED else {})}
         if name in KERNELS:
             call, taken = bound(name, operands, told, attrs, shape_of(made[0]))

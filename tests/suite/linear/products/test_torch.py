@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from numpy.testing import assert_allclose
 
@@ -12,6 +13,7 @@ from faults.models import CNN, point_of
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.products.compiled import Compiled, record_product
+from onnxjac.modes.model.programs import numpy as own
 from onnxjac.modes.model.programs import program
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
@@ -89,3 +91,22 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"onnxjac\[torch\]"):
         program.compiler("torch")
+
+
+OF_SHAPES = [
+    "n = Shape(x) y = Expand(a, n)", "n = Shape(x) y = Reshape(a, n)",
+    "n = Size(x) k = Cast<to = 11>(n) y = Div(a, k)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", OF_SHAPES)
+def test_numbers_of_a_shape_are_constants_of_the_program(body, monkeypatch):
+    """After the first run no step is computed on its own."""
+    head = '<ir_version: 10, opset_import: ["": 21]> g (double[N,3] x) => (double[N,3] y)'
+    model = oj.load(onnx.parser.parse_model(f"{head} {{ a = Sin(x) {body} }}"))
+    model.run({"x": torch.ones(2, 3, dtype=torch.float64)}, engine="torch")
+    monkeypatch.setattr(own, "compute", None)
+    for k in range(2):
+        x = np.arange(6.0).reshape(2, 3) + k
+        y = model.run({"x": torch.tensor(x)}, engine="torch")["y"]
+        assert_allclose(host(y), np.sin(x) / (6 if "Size" in body else 1), **TIGHT)
