@@ -233,7 +233,7 @@ def test_examples_run_on_the_oldest_scipy():
     pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *NOTEBOOKS]
     calls = re.compile(r"\b(?:eigsh?|lobpcg)\([^\n]*\brng=")
     assert not [page.name for page in pages if calls.search(page.read_text())]
-    assert "scipy>=1.15" in (ROOT / "pyproject.toml").read_text()
+    assert "scipy>=1.16" in (ROOT / "pyproject.toml").read_text()
 
 
 def places():
