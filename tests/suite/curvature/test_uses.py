@@ -173,6 +173,25 @@ def test_rows_that_mix_samples_are_refused():
         kfac(model, point, at="out", wrt="W", likelihood="gaussian")
 
 
+@pytest.mark.parametrize("wrt", ["W", ["V", "W"]])
+def test_a_weight_in_a_state_that_the_output_never_reads_has_factors_of_zeros(wrt):
+    """A loop that is kept is one operator, in which this state's path to `out` is zero."""
+    model = parsed("""g (double[5, 4] x, double[4, 3] V, double[4, 3] W) => (double[5, 3] out)
+    <int64 n = {200}, bool yes = {1}> { v = MatMul(x, V) w = MatMul(x, W)
+    out, other = Loop(n, yes, v, w) <body = turn (int64 i, bool go, double[5, 3] s, double[5, 3] t)
+    => (bool on, double[5, 3] a, double[5, 3] b) { on = Identity(go) a = Sin(s) b = Cos(t) }> }""")
+    shapes = {"x": (5, 4), "V": (4, 3), "W": (4, 3)}
+    point = {name: RNG.standard_normal(shape) for name, shape in shapes.items()}
+    options = {"at": "out", "wrt": wrt, "likelihood": "gaussian"}
+    F, K = fisher(model, point, **options), kfac(model, point, **options).toarray()
+    of_v, of_w = K[:-12], K[-12:]
+    assert not of_w.any()
+    assert of_v.any() == (wrt != "W")
+    wanted = np.diag(F.toarray())
+    assert_allclose(oj.estimators.diagonal(F).value, wanted, rtol=1e-12)
+    assert not wanted[-12:].any()
+
+
 @pytest.mark.parametrize("wrt", ["z", ["W", "z"]])
 def test_at_itself_counts_among_the_weights(wrt):
     """∂z/∂z = I: a use of all entries of z, whose rows are no samples."""

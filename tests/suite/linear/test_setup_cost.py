@@ -289,7 +289,7 @@ HOLDING = [
     "a = Transpose(s) b = MatMul(s, a) t = MatMul(b, s)", "a = Exp(s) t = Pow(a, d)",
     "f = Cast<to=1>(i) t = Add(s, c)", "q = Greater(s, c) t = Where(q, s, d)", "t = Gather(s, j)",
     "m = ReduceMean(s) r = Sub(s, m) v = ReduceL2(r) t = Div(r, v)", "t = CumSum(s, j0)",
-    "t = Clip(s, l, u)",
+    "t = Clip(s, l, u)", "a = SoftmaxCrossEntropyLoss(s, j) t = Mul(s, a)",
     "q = Less(i, three) t = If(q) <then_branch = a () => (double[2,3] o) { o = Sin(s) },"
     " else_branch = b () => (double[2,3] o2) { o2 = Mul(s, s) }>",
 ]  # fmt: skip

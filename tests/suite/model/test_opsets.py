@@ -246,6 +246,16 @@ def test_bounds_have_the_type_of_a_tensor_that_only_later_opsets_infer(engine):
     np.testing.assert_array_equal(y, [-0.5, 0.3])
 
 
+@pytest.mark.parametrize("opset", [18, 20])
+def test_early_group_normalization_scales_by_group_and_not_by_channel(opset):
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[1,4,1] x) => (float[1,4,1] y) <float[2] s = {{2, 3}}, float[2] b = {{0, 1}}>
+    {{ y = GroupNormalization<num_groups = 2>(x, s, b) }}"""
+    x = np.array([5, 7, 1, 9], np.float32).reshape(1, 4, 1)  # -1 and 1 in each group of two
+    y = load(parser.parse_model(text)).run({"x": x})["y"]
+    np.testing.assert_allclose(y.ravel(), [-2, 2, -2, 4], rtol=1e-5)
+
+
 def test_a_model_that_imports_no_operators_of_onnx():
     text = '<ir_version: 8, opset_import: ["com.microsoft": 1]> g (double[3] x) => (double[3] y)'
     model = load(parser.parse_model(text + "{ y = com.microsoft.QuickGelu(x) }"))

@@ -69,10 +69,11 @@ def test_the_keys_are_those_that_are_documented(capsys, arguments, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
-def test_help_has_examples_keys_and_status(capsys, command):
+def test_help_has_a_sentence_examples_keys_and_status(capsys, command):
     with pytest.raises(SystemExit):
         answer(capsys, command.name, "--help")
     out = capsys.readouterr().out
+    assert command.run.__doc__ in " ".join(out.split())
     assert f"examples:\n  onnxjac {command.name} {command.examples[0]}\n" in out
     assert all(f"\n  {key} " in out for key in {**COMMON, **command.keys})
     assert "exit status: 0" in out

@@ -9,7 +9,7 @@ import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal, Product, Sum
 from onnxjac.jacobians.hooks import html
 from onnxjac.jacobians.text import Table
-from onnxjac.modes.model.markup import grid
+from onnxjac.modes.model.markup import card, grid
 from onnxjac.modes.show.document import document
 from show.examples import EVIL, X, hostile, long, network, scalar
 from show.markup import Markup
@@ -61,6 +61,13 @@ def things(J):
         "density": oj.estimators.spectral_density(G), "proof": oj.prove("Relu"),
         "zero proof": oj.prove("Shape"), "solution": oj.newton_cg(scalar(), {"x": X}, of="s"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("about", ["", "of <3> rows"])
+def test_a_card_has_a_line_about_its_title_if_there_is_something_to_say(about):
+    made = card("A & B", about)
+    assert Markup(made).text == "A & B" + about
+    assert made.count("<div") == 2 + bool(about)
 
 
 def test_formulas_over_several_lines_keep_their_columns(J):
