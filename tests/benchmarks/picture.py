@@ -157,7 +157,7 @@ def draw(found: list[Line], path: Path) -> None:
     handles, labels = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(ENGINES), frameon=False)
     figure.supxlabel("our time ÷ the best peer's (left of the line we are faster)", fontsize=9)
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
     plt.close(figure)
 
 
