@@ -73,7 +73,7 @@ def page(verdicts: list[Verdict], drawn: Drawn, scope: str) -> str:
             f"# Mutants of {TITLES[scope]}",
             "",
             f"{today}, Python {platform.python_version()}, {versions}; "
-            "`python -m tests.mutation` makes this page.",
+            f"`python -m tests.mutation --scope {scope}` makes this page.",
             "",
             *wrap(drawn.text(len(verdicts)), 100),
             "",
