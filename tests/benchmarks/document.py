@@ -56,6 +56,7 @@ def document(outcomes: list[Outcome], rounds: int, threads: int) -> str:
     """The whole page."""
     return TEXT.format(
         date=datetime.now(UTC).date(), cpu=cpu(), rounds=rounds, versions=versions(),
+        threads=threads,
         compared=markdown(COMPARED, compared(outcomes)), each=markdown(EACH, each(outcomes)),
     )  # fmt: skip
 
