@@ -149,7 +149,7 @@ class AxisLayout:
         self.seen = {name: self.see(name) for name in shapes}
 
     def see(self, name: str) -> Shape:
-        """The shape of an input with its axes split, without those of length 1 that repeat."""
+        """The shape of an input with its axes split, without the axes of length 1 that repeat."""
         pattern = self.form.indices.get(name)
         if pattern is None:
             return self.views[name]
@@ -236,7 +236,7 @@ class AxisLayout:
         return self.known[labels]
 
     def have(self, access: Access) -> Labels:
-        """The axes of an access, without those of length 1 that are broadcast."""
+        """The axes of an access, without the axes of length 1 that are broadcast."""
         if access not in self.found:
             self.found[access] = self.find_axes(access)
         return self.found[access]

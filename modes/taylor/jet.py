@@ -102,7 +102,7 @@ def recorded(
 ) -> Model:  # fmt: skip
     """The graph from `make`, as a model; it is cached if it holds at all points of these shapes.
 
-    Free sizes `batch` are left free if the graph has slots then, which are those of one sample.
+    Free sizes `batch` stay free where the graph has slots: slots are the same for every sample.
     """
     known, shapes = model.cache["gradient"], signature_of(point)
     whole = key, shapes, engine

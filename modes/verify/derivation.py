@@ -69,7 +69,7 @@ def derivation(op_type: str, domain: str, cases: Sequence[Case], full: bool) -> 
         yield Monospace(tuple(text.replace(" or ", "; ").split("; ")))
     try:
         blocks = () if composed else tuple(in_indices(case, full, not text))
-    except (OnnxJacError, NotImplementedError):
+    except (OnnxJacError, NotImplementedError):  # no general entry: the structure is shown instead
         blocks = ()
     if blocks:
         yield Monospace(tuple(line for block in blocks for line in wrapped_lines(block)))

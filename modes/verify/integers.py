@@ -87,7 +87,7 @@ SMALL = {
         node_case("com.microsoft::NGramRepeatBlock", np.array([[1, 2, 1]]), (1, 4), ngram_size=2),
     )
 }  # fmt: skip
-"""Smaller cases than those of the proofs."""
+"""Cases that are smaller than the cases of proofs."""
 
 
 def examples_of(cases: Sequence[Case], most: int = 2) -> tuple[Example, ...]:

@@ -420,7 +420,7 @@ def symbol_lines(example: Example) -> tuple[str, ...]:
                     else sp.zeros(outputs[o].entries.size, check.symbols[i].entries.size)
                     for i in check.wrt]  # fmt: skip
             rows += [[plain_text(x) for x in row] for row in sp.Matrix.hstack(*made).tolist()]
-    except (OnnxJacError, NotImplementedError, TypeError, ValueError):
+    except (OnnxJacError, NotImplementedError, TypeError, ValueError):  # SymPy cannot write it out
         return ()
     lines = tuple(aligned(rows))
     return lines if max(map(len, lines)) <= WIDTH and not numbers_alone(rows) else ()

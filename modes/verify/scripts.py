@@ -79,7 +79,7 @@ LEFT_OUT = """\
 """
 
 NEWEST = 20
-"""The newest opset of that exporter; a newer operator is mapped, and its opset then named."""
+"""The newest opset of PyTorch's exporter; the opset of a newer operator is set after the export."""
 
 OLD = "opset_version={opset}, dynamo=False"
 """The exporter that keeps operators, loops, branches and sequences as they are written."""

@@ -344,7 +344,10 @@ def _(J: Convolution, at: IndexTerm, names: Names) -> Iterator[IndexTerm]:
     where = tuple(sp.Eq(i, e.subs(known), evaluate=False) for i, e in met)
     sums = tuple((s, size) for s, size in sizes.items() if s not in known)
     ones = {s: sp.S.Zero for s, size in sums if size == 1}
-    settle = lambda e: as_expr(e).subs(known).subs(ones)  # noqa: E731
+
+    def settle(e: Any) -> sp.Expr:
+        return as_expr(e).subs(known).subs(ones)
+
     held = names.entry(J.held, tuple(map(settle, full[J.third])))
     yield IndexTerm(at.factor * held, tuple(map(settle, full[J.source])),
                (*at.sums, *((s, size) for s, size in sums if size > 1)),
