@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .rows import WRONG, Row
-from .ways import ORDER, OWN, installed
+from .ways import LIBRARIES, ORDER, OWN
 
 TELLING = 1e-3
 """Above this an exact number shows more than noise."""
@@ -69,7 +69,7 @@ def reports() -> dict[tuple[str, str], str]:
 
 def counts(rows: Sequence[Row]) -> Iterable[Sequence[object]]:
     """Library, way, orders, operators, right, wrong and errors."""
-    versions = {lib.name: lib.version for lib in (OWN, *(held for _, held in installed()))}
+    versions = {library.name: library.version for library in (OWN, *LIBRARIES.values())}
     for (library, way), held in grouped(rows, lambda row: (row.library, row.way)).items():
         wrong = sum(row.is_wrong for row in held)
         failed = sum(row.found is None for row in held)
