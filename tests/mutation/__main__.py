@@ -24,7 +24,7 @@ TESTS = {
     "rules": "jacobians ops test_doctests.py modes model linear verify sparsity",
     "modes": (
         "jets implicit estimators linear curvature solvers sparsity model data resume training "
-        "preconditioners show modes interop errors distributed hostile test_doctests.py"
+        "preconditioners show modes interop errors ranks distributed hostile test_doctests.py"
     ),
 }
 """The rooms of the suite that are asked, by the scope."""
