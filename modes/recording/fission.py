@@ -35,8 +35,8 @@ class Track:
 
     name: str
     slot: int
-    axis: int = 0
-    back: int = 0
+    axis: int
+    back: int
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Series:
     """A tensor that is read slice by slice along an axis, in a direction."""
 
     whole: Any
-    axis: int = 0
-    back: int = 0
+    axis: int
+    back: int
 
     def in_front(self, op: Recorder) -> Any:
         """The tensor with the slices along its first axis."""

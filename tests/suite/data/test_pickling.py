@@ -38,6 +38,13 @@ def test_models(name):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("function", [
+    oj.linearize, oj.hessian, oj.gauss_newton, oj.fisher, oj.empirical_fisher, oj.gram,
+], ids=lambda function: function.__name__)  # fmt: skip
+def test_functions_travel_as_those_that_take_data(function):
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
 def test_large_weights_leave_a_pickle_out_of_band():
     model, _ = loaded("mlp")
     weights = sum(a.nbytes for a in model.constants.values())

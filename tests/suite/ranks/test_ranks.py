@@ -289,5 +289,7 @@ def test_other_communicators_are_refused():
     for comm in (7, "mpi", object()):
         with pytest.raises(InputError, match="is no communicator: give mpi4py"):
             oj.ranked(lambda b: Dense(np.eye(3)), DATA, comm, reduction="sum")
+        with pytest.raises(InputError, match="is no communicator: give mpi4py"):
+            oj.gram(softmax_regression(), DATA, of="logits", wrt="W", shared={"W": W}, comm=comm)
     with pytest.raises(InputError, match="give one of them"):
         oj.gram(softmax_regression(), DATA, client=object(), comm=object())

@@ -146,6 +146,14 @@ def test_a_large_full_matrix_is_the_dense_one():
     assert_allclose(A.toarray(), 2 * J.toarray())
 
 
+def test_terms_are_counted_against_the_time_that_is_left():
+    """Eight terms take 1.2 µs, and products by a colouring 2.8 µs."""
+    J = Diagonal(np.arange(1.0, 9))
+    assert isinstance(method_of(J, DENSE_LIMIT, 2e-6), Accumulated)
+    with pytest.raises(LimitError, match="products by a colouring"):
+        method_of(J, DENSE_LIMIT, 1e-6)
+
+
 def test_no_warning_of_numpy_comes_out():
     """An entry at the edge of the domain of Log is NaN, and said by no one."""
     model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
