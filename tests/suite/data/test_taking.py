@@ -57,6 +57,11 @@ def test_linearisations_are_stacked():
     assert_allclose(J.toarray(), jacobian(X), **TIGHT)
 
 
+def test_the_model_and_the_data_are_taken_by_name():
+    J = oj.linearize(model=softmax_regression(), inputs=UNEVEN, of="logits", wrt="W", shared=SHARED)
+    assert_allclose(J.toarray(), jacobian(X), **TIGHT)
+
+
 def test_gram_matrices_on_both_sides():
     """Jᵀ J is a sum over batches; J Jᵀ, the tangent kernel, couples all of them."""
     options = {"of": "logits", "wrt": "W", "shared": SHARED}

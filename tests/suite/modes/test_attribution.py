@@ -202,6 +202,16 @@ def test_words_not_their_positions_are_explained():
     assert list(found.maps) == ["e"]
 
 
+def test_the_noise_of_smoothgrad_is_a_share_of_the_range_of_the_numbers():
+    """Of ∑ x² the gradient is 2 x, and its mean differs from that by the noise, wherever x lies."""
+    model = loaded("z = Mul(x, x) y = ReduceSum<keepdims = 0>(z)", "(double[2,3] x) => (double y)")
+    x = np.array([[0.0, 1, 2], [0, 2, 4]])
+    near, far = (oj.smoothgrad(model, {"x": x + c}, samples=3, noise=0.1)["x"] - 2 * c
+                 for c in (0, 8))  # fmt: skip
+    np.testing.assert_allclose(near, far, rtol=1e-12)
+    assert (near != 2 * x).all()
+
+
 def test_smoothgrad_of_a_linear_model_is_its_gradient():
     model = loaded("y = MatMul(x, w)", "(double[n,6] x) => (double[n,5] y)", w=MIX)
     found = oj.smoothgrad(model, {"x": TABLE}, of="y[:,0]", samples=3)

@@ -187,6 +187,12 @@ def test_weights_are_found_behind_slices_and_concatenations():
     }  # fmt: skip
 
 
+def test_the_share_to_prune_is_taken_by_name():
+    found = oj.sensitivities(oj.with_loss(MLP, "cross_entropy"), POINT)
+    by_name, by_place = found.prune(sparsity=0.4), found.prune(0.4)
+    np.testing.assert_array_equal(by_name.masks["W"], by_place.masks["W"])
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_halves(kind):
     dtype = np.dtype(getattr(ml_dtypes, kind, kind))

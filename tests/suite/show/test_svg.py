@@ -77,6 +77,7 @@ def test_curves_fall_by_a_decade_at_equal_distance():
     one, tenth, hundredth, zero = points
     assert tenth - one == pytest.approx(hundredth - tenth)
     assert zero == hundredth  # the lower end
+    assert {"1e-2", "1e-1", "1e0"} <= {text.text for text in found["text"]}
     assert any(float(line.get("y1")) == tenth and "dash" in line.get("style")
                for line in found["line"])  # fmt: skip
 
