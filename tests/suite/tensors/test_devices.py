@@ -58,7 +58,7 @@ def test_weights_are_moved_once(device):
 
 
 def test_inputs_are_kept_as_they_were(device):
-    there = moved(torch_of(device), POINT)
+    there = moved(torch_of(device), next(points()))  # which may share the memory of the arrays
     J = oj.linearize(MODEL, there, of="logits", wrt=WRT, engine=f"torch:{device}")
     before = J.relinearize(there).toarray()
     K = J.relinearize(there)
