@@ -11,7 +11,8 @@ from house import ROOT
 
 PAGES = sorted(p for p in (ROOT / "docs/results/upstream").glob("*.md") if p.name != "README.md")
 
-MODULES = {"PyTorch": "torch", "JAX": "jax", "TensorFlow": "tensorflow", "onnx-ad": "onnx_ad"}
+MODULES = {"PyTorch": "torch", "JAX": "jax", "TensorFlow": "tensorflow", "onnx-ad": "onnx_ad",
+           "ONNX Runtime": "onnxruntime", "onnx": "onnx"}  # fmt: skip
 """Library -> its module."""
 
 LINE = re.compile(r"(.+): (\S+), exact (\S+)")
