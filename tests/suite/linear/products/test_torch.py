@@ -15,6 +15,7 @@ from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.products.compiled import Compiled, record_product
 from onnxjac.modes.model.programs import numpy as own
 from onnxjac.modes.model.programs import program
+from onnxjac.modes.model.programs import torch as by_torch
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ...jacobians.examples import EXAMPLES, Draw
@@ -96,6 +97,7 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
 OF_SHAPES = [
     "n = Shape(x) y = Expand(a, n)", "n = Shape(x) y = Reshape(a, n)",
     "n = Size(x) k = Cast<to = 11>(n) y = Div(a, k)",
+    "n = Shape(x) ones = ConstantOfShape<value = double[1] {1.0}>(n) y = Mul(a, ones)",
 ]  # fmt: skip
 
 
@@ -110,3 +112,15 @@ def test_numbers_of_a_shape_are_constants_of_the_program(body, monkeypatch):
         x = np.arange(6.0).reshape(2, 3) + k
         y = model.run({"x": torch.tensor(x)}, engine="torch")["y"]
         assert_allclose(host(y), np.sin(x) / (6 if "Size" in body else 1), **TIGHT)
+
+
+def test_a_program_that_fails_alone_says_so_once_and_gives_way_to_the_steps(monkeypatch):
+    head = '<ir_version: 10, opset_import: ["": 21]> g (double[3] x) => (double[3] y)'
+    model = oj.load(onnx.parser.parse_model(f"{head} {{ y = Sin(x) }}"))
+    x = torch.ones(3, dtype=torch.float64)
+    model.run({"x": x}, engine="torch")
+    monkeypatch.setattr(by_torch, "in_line", lambda *given: lambda *inputs: [][0])
+    with pytest.warns(oj.OnnxJacWarning, match="defect of onnxjac: .*index out of range"):
+        made = [model.run({"x": x}, engine="torch")["y"]]
+    made.append(model.run({"x": x}, engine="torch")["y"])
+    assert_allclose(np.stack([host(y) for y in made]), np.sin(np.ones((2, 3))), **TIGHT)
