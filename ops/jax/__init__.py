@@ -1,4 +1,4 @@
-"""JAX: each ONNX operator over `jax.Array`, and over what stands for it while JAX traces.
+"""JAX: each ONNX operator over `jax.Array` and the tracers of JAX.
 
 >>> import jax
 >>> from onnxjac.ops.jax import arrays as op

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from .table import markdown, ms, number
+from .workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/results/benchmarks.json"
@@ -52,15 +55,25 @@ The peers, each at its best use, and how often one was the fastest: {peers}.
 
 {versions}{note}
 
-What every contender took, set-up and memory too, how it was measured, and why a figure is missed:
-[Timings](timings.md). This page and its picture are drawn from the measurements in
-[benchmarks.json](benchmarks.json) by `python -m tests.benchmarks.picture`.
+This page and its picture are drawn from the measurements in [benchmarks.json](benchmarks.json),
+which has every contender's times, set-up and memory, by `python -m tests.benchmarks.picture`.
+[Timings](timings.md) is a longer run on another machine, and says how it is measured and why a
+figure is missed.
 
 ## Product by product
 
-Milliseconds of one product or step; a ratio below 1 means that we are faster.
+Milliseconds of one product or step; a ratio below 1 means that we are faster. "PyTorch" is its best
+of autograd, `torch.func.linearize` and `torch.compile`.
 
 {table}
+
+## The models
+
+{models}
+
+"G v" and "H v" multiply by the Gauss-Newton matrix and the Hessian of the loss, "jvp×16" is J times
+16 vectors, "sparse" the Jacobian as a SciPy matrix, "gmres" a Newton system solved by GMRES. Steps
+are at new weights each time, as in a training loop.
 """
 
 
@@ -72,6 +85,7 @@ class Line(NamedTuple):
     ratios: dict[str, float]
     ours: tuple[str, float]
     peer: tuple[str, float]
+    by_torch: float | None
 
 
 def lines(measured: Iterable[dict]) -> list[Line]:
@@ -91,9 +105,9 @@ def compare(outcome: dict) -> Line | None:
         return None
     ours = min(ratios, key=lambda name: medians[name])
     (peer,) = peers.items()
-    return Line(outcome["workload"], outcome["product"], ratios, (ours, medians[ours]), peer)
-
-
+    by_torch = [time for name, time in medians.items() if name.startswith("torch") and time]
+    return Line(outcome["workload"], outcome["product"], ratios, (ours, medians[ours]), peer,
+                min(by_torch, default=None))  # fmt: skip
 
 
 def is_library(contender: str) -> bool:
@@ -117,14 +131,26 @@ def summary(found: list[Line]) -> str:
 def table(found: list[Line]) -> str:
     """A row for each product: ours as it is and at its fastest, and the fastest peer."""
     head = ("model", "product", "as it is ÷ peer", "our fastest engine", "ms", "best peer", "ms",
-            "fastest ÷ peer")  # fmt: skip
+            "fastest ÷ peer", "PyTorch ms")  # fmt: skip
     body = [
         (line.work, PRODUCTS.get(line.product, line.product), number(line.ratios.get("onnxjac")),
          ENGINES[line.ours[0]], ms(line.ours[1]), line.peer[0], ms(line.peer[1]),
-         number(line.ratios[line.ours[0]]))
+         number(line.ratios[line.ours[0]]), ms(line.by_torch))
         for line in found
     ]  # fmt: skip
     return markdown(head, body)
+
+
+def models(found: list[Line]) -> str:
+    """What each model is, from the function that makes it."""
+    makers = {model(line): unwrapped(WORKLOADS[model(line)]) for line in found}
+    return markdown(("model", "what it is"), [(name, inspect.getdoc(maker).partition("\n")[0])
+                                              for name, maker in makers.items()])  # fmt: skip
+
+
+def unwrapped(made: Callable[..., object]) -> Callable[..., object]:
+    """The function of a partial one, whose text says what it makes."""
+    return made.func if isinstance(made, partial) else made
 
 
 def peers(found: list[Line]) -> str:
@@ -141,7 +167,7 @@ def page(measurements: dict) -> str:
         rounds=measurements["rounds"], summary=summary(found), peers=peers(found),
         versions=f"{measurements['date']}, {measurements['cpu']}, threads of each: "
                  f"{measurements['threads']}; {measurements['versions']}.",
-        note=f" {measurements['note']}".rstrip(), table=table(found),
+        note=f" {measurements['note']}".rstrip(), table=table(found), models=models(found),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Taylor mode beside nested derivatives, jax.experimental.jet and folx, in one process.
 
-    cd tests && python -m benchmarks.taylor
+    python -m tests.benchmarks.taylor
 
 prints the table of docs/how-to/higher-orders.md. folx is measured where it is installed. Times are
 medians of rounds in which all contenders run in turn.
@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.jet import jet
+from tests.suite.jets.networks import electrons, mlp
 
 import onnxjac as oj
-from suite.jets.networks import electrons, mlp
 
 ROUNDS = 11
 

@@ -24,7 +24,7 @@ TESTS = {
     "rules": "jacobians ops test_doctests.py modes model linear verify sparsity",
     "modes": (
         "jets implicit estimators linear curvature solvers sparsity model data resume training "
-        "preconditioners show modes interop test_doctests.py"
+        "preconditioners show modes interop errors ranks distributed hostile test_doctests.py"
     ),
 }
 """The rooms of the suite that are asked, by the scope."""
@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     add("--short", action="store_true", help="only the kept mutants, each before its killer")
     add("--scope", choices=FOLDERS, default="rules", help="jacobians/ and ops/, or modes/")
     add("--map", type=Path, help="the folder of the map; alone: make what is missing of it")
+    add("--cases", type=int, default=0, metavar="N", help="map N cases of a test function (all)")
     add("--sample", type=int, default=0, help="how many mutants")
     add("--seed", type=int, default=0)
     add("--budget", type=float, default=40, help="seconds of tests that a mutant must survive")
@@ -50,8 +51,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(folder: Path, scope: str) -> None:
-    """Run the tests under coverage once, in parts, and record which test runs which line."""
+def measure(folder: Path, scope: str, cases: int) -> None:
+    """Run the tests under coverage once, in parts, and record which test runs which line.
+
+    The examples in docstrings are cases of one function: of these, all are run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     included = ",".join(f"{ROOT}/{name}/*" for name in FOLDERS[scope])
     for name in TESTS[scope].split():
@@ -62,6 +66,7 @@ def measure(folder: Path, scope: str) -> None:
         subprocess.run(
             [sys.executable, "-m", "coverage", "run", f"--include={included}", "-m", "pytest", "-q",
              "-p", "no:cacheprovider", "-p", "mutation.contexts", "-m", "not peers",
+             "--cases", str(0 if name.endswith(".py") else cases),
              "--durations-file", data.with_suffix(".json"), tests],
             env=os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": f"{ROOT}/tests:{ROOT}/.ci"},
             cwd=ROOT, check=False,
@@ -148,7 +153,7 @@ def main() -> int:
         prepare()
         judge(options)
     else:
-        measure(options.map, options.scope)
+        measure(options.map, options.scope, options.cases)
     return 0
 
 

@@ -1,10 +1,12 @@
 """A pytest plugin: which test runs which line, and how long each passing test takes.
 
 Run it as `coverage run -m pytest -p mutation.contexts --durations-file FILE ...`: each test becomes
-a context in coverage's data, and FILE maps the ids of passing tests to seconds.
+a context in coverage's data, and FILE maps the ids of passing tests to seconds. With `--cases N`
+only N cases of every test function run, evenly spread over them.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +15,24 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option for the file of durations."""
+    """The options for the file of durations and for the number of cases."""
     parser.addoption("--durations-file", type=Path, required=True)
+    parser.addoption("--cases", type=int, default=0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start with no durations."""
     config.stash[SECONDS] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep some cases of every function."""
+    most = config.getoption("--cases")
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    if most:
+        items[:] = [item for same in cases.values() for item in same[:: -(-len(same) // most)]]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

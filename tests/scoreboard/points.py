@@ -15,6 +15,9 @@ from .expressions import JAX, TENSORFLOW
 FAR = (40.0, -40.0, 800.0)
 """How far out, where functions are saturated."""
 
+RESHAPED = ("0-d", "empty")
+"""The points around a case that have other shapes."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -24,6 +27,8 @@ class Place:
     point: str
     case: Case
     expressions: Mapping[str, str] = field(default_factory=dict)
+    is_alike: bool = False
+    """Whether its inputs have the shapes of the operator's ordinary point."""
 
 
 Still = tuple[tuple[str, tuple[int, ...], bytes] | None, ...]
@@ -65,7 +70,7 @@ def places(only: str = "") -> Iterator[Place]:
             words = {"torch": text, "jax": JAX.get(name), "tensorflow": TENSORFLOW.get(name)}
             held = {key: text for key, text in words.items() if text is not None}
             for point, moved in around(case):
-                yield Place(name, point, moved, held)
+                yield Place(name, point, moved, held, point not in RESHAPED)
         yield from SPECIAL.get(name, ())
 
 

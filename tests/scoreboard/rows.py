@@ -97,19 +97,29 @@ def rows_by(library: Library, line: Line, exact: np.ndarray, value: float) -> It
         return
     said = tuple(described(line))
     for way in library.ways:
-        if way.slow and line.place.point != "ordinary":
-            continue
-        found: float | None = 0.0
-        for order in way.orders:  # no order follows from an error
-            if found is not None:
-                found = attempt(partial(number, way, curve, order))
-            yield Row(line.place.operator, line.place.point, said, library.name, way.name, order,
-                      float(exact[order - 1]), found)  # fmt: skip
+        if way.goes(line.place):
+            for order, found in numbers(way, curve):
+                yield Row(line.place.operator, line.place.point, said, library.name, way.name,
+                          order, float(exact[order - 1]), found)  # fmt: skip
+
+
+def numbers(way: Way, curve: Any) -> Iterator[tuple[int, float | None]]:
+    """The orders of a way and its derivatives, None where there is an error."""
+    taken = attempt(lambda: [*map(float, way.take(curve, ORDER))]) if way.together else None
+    if taken is not None:
+        yield from enumerate(taken, 1)
+        return
+    found: float | None = 0.0
+    for order in way.orders:  # no order follows from an error
+        if found is not None:
+            found = attempt(partial(number, way, curve, order))
+        yield order, found
 
 
 def number(way: Way, curve: Any, order: int) -> float:
     """A derivative as a number."""
-    return float(way.take(curve, order))
+    found = way.take(curve, order)
+    return float(found[-1] if way.together else found)
 
 
 def described(line: Line) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Derivatives along a curve from values alone, in many digits: by no rule and no derivative."""
 
 import operator
+from functools import cache
 from math import factorial
 
 import numpy as np
@@ -19,12 +20,16 @@ def derivatives(function, order, places=()):
     The error is of the order of the step, 1e-40, as long as f has a few derivatives more. `places`
     are where f is evaluated, in steps; by default on both sides of 0.
     """
-    places = places or [0, *(sign * k for k in range(1, order // 2 + 2) for sign in (1, -1))]
-    powers = MP.matrix([[MP.mpf(j) ** b for b in range(len(places))] for j in places])
-    values = MP.matrix([function(STEP * j) for j in places])
-    found = powers**-1 * values
+    places = places or (0, *(sign * k for k in range(1, order // 2 + 2) for sign in (1, -1)))
+    found = interpolation(places) * MP.matrix([function(STEP * j) for j in places])
     return np.array([[float(MP.re(found[k, i]) * factorial(k) / STEP**k)
                       for i in range(found.cols)] for k in range(order + 1)])  # fmt: skip
+
+
+@cache
+def interpolation(places):
+    """Values at places ↦ the coefficients of the polynomial through them."""
+    return MP.matrix([[MP.mpf(j) ** b for b in range(len(places))] for j in places]) ** -1
 
 
 def along_curve(check, point, series):
@@ -61,12 +66,13 @@ def along_line(check, point, direction, of, order):
                 for held in (point, direction))  # fmt: skip
     function = numeric(symbols, outputs)
 
+    @cache  # the places on both sides are among the places on one
     def values(t):
         return function(*(MP.mpf(x) + MP.mpf(w) * t for x, w in zip(start, v, strict=True)))
 
     if any(MP.im(y) for y in values(0)):
         return None
-    sides = [derivatives(values, order, [sign * k for k in range(1, order + 5)])[1:]
+    sides = [derivatives(values, order, (*(sign * k for k in range(1, order + 5)),))[1:]
              for sign in (1, -1)]  # fmt: skip
     whole = derivatives(values, order)[1:]
     same = all(np.allclose(whole, side, rtol=1e-9, atol=1e-9) for side in sides)

@@ -15,24 +15,35 @@ from onnx import helper, numpy_helper
 
 import onnxjac as oj
 
-from .points import Line, Still
+from .points import OPERATORS, Line, Place, Still
 
 ORDER = 4
 """The highest order."""
 
-ALL, SECOND = range(1, ORDER + 1), (2,)
+ALL, SECOND, DEEP = range(1, ORDER + 1), (2,), (3, 4)
 
 Curve = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a derivative is taken, of which orders; a slow way is gone at the first point alone."""
+    """How a derivative is taken, of which orders; `together`: the result has all orders up to one.
+
+    A way that traces functions for seconds goes `every` so many operators, at the points whose
+    shapes are traced once.
+    """
 
     name: str
     take: Callable[[Any, int], Any]
     orders: Sequence[int] = ALL
-    slow: bool = False
+    together: bool = False
+    every: int = 0
+
+    def goes(self, place: Place) -> bool:
+        """Whether the way is gone at a place."""
+        if not self.every:
+            return True
+        return place.is_alike and OPERATORS.index(place.operator) % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -111,11 +122,20 @@ def torch_zero() -> Any:
 
 
 def torch_forward(f: Curve, order: int) -> Any:
+    """All orders up to one: each nesting adds a derivative of the highest."""
     import torch
 
+    def step(g: Curve) -> Curve:
+        def run(t: Any) -> Any:
+            before, after = torch.func.jvp(g, (t,), (torch.ones_like(t),))
+            return (*before, after[-1])
+
+        return run
+
+    run: Curve = lambda t: (f(t),)  # noqa: E731
     for _ in range(order):
-        f = lambda t, g=f: torch.func.jvp(g, (t,), (torch.ones_like(t),))[1]  # noqa: E731
-    return f(torch_zero())
+        run = step(run)
+    return run(torch_zero())[1:]
 
 
 def torch_backward(f: Curve, order: int) -> Any:
@@ -247,20 +267,31 @@ def tf_zero() -> Any:
 
 
 def tf_forward(f: Curve, order: int) -> Any:
+    for _ in range(order):
+        f = partial(accumulated, f)
+    return f(tf_zero())
+
+
+def tf_mixed(f: Curve, order: int) -> Any:
+    """An accumulator around tapes."""
+    for _ in range(order - 1):
+        f = partial(tape_gradient, f)
+    return accumulated(f, tf_zero())
+
+
+def accumulated(f: Curve, t: Any) -> Any:
+    """df/dt by an accumulator."""
     import tensorflow as tf
 
-    t = tf_zero()
     with tf.autodiff.ForwardAccumulator(t, tf.ones((), tf.float64)) as run:
         y = f(t)
     return run.jvp(y, tf.UnconnectedGradients.ZERO)
 
 
 def tf_backward(f: Curve, order: int) -> Any:
-
-    t = tf_zero()
     for _ in range(order):
-        f = lambda t, g=f: tape_gradient(g, t)  # noqa: E731
-    return f(t)
+        f = partial(tape_gradient, f)
+    return f(tf_zero())
 
 
 def tape_gradient(f: Curve, t: Any) -> Any:
@@ -374,10 +405,11 @@ def onnx_program(*of_what: Any) -> Callable[[dict[str, np.ndarray]], float]:
 # -- ours ------------------------------------------------------------------------------------------
 
 
-def own_taylor(line: Line, order: int) -> float:
+def own_taylor(line: Line, order: int) -> list[float]:
+    """All orders up to one, from one pass."""
     series = {n: np.stack([v, *np.zeros((order - 1, *v.shape))]) for n, v in line.v.items()}
     _, found = oj.jet(line.case.model, line.case.point, series, of=[line.of], engine="numpy")
-    return float(found[line.of][-1].ravel() @ line.u)
+    return [float(y.ravel() @ line.u) for y in found[line.of]]
 
 
 def own_forward(line: Line, order: int) -> float:
@@ -400,7 +432,7 @@ def own_backward(line: Line, order: int) -> float:
 
 OWN = Library("onnxjac", "onnxjac", lambda line: line,
               lambda line: float(line.case.model.run(line.case.point)[line.of].ravel() @ line.u),
-              (Way("jet", own_taylor), Way("J v", own_forward, (1,)),
+              (Way("jet", own_taylor, together=True), Way("J v", own_forward, (1,)),
                Way("Jᵀ u, hessian", own_backward, (1, 2))))  # fmt: skip
 """Ourselves, by NumPy."""
 
@@ -412,14 +444,19 @@ def call_by_name(run: Callable[[Line, str, int], float], way: str, line: Line, o
 
 LIBRARIES: dict[str, Library] = {
     "torch": Library("PyTorch", "torch", torch_curve, lambda f: float(f(torch_zero())), (
-        Way("jvp of jvp", torch_forward), Way("backward of backward", torch_backward),
-        Way("func.hessian", torch_mixed, SECOND))),
+        Way("jvp of jvp", torch_forward, together=True),
+        Way("backward of backward", torch_backward), Way("func.hessian", torch_mixed, SECOND))),
     "jax": Library("JAX", "jax", jax_curve, jax_value, tuple(
         Way(name, partial(call_by_name, jax_run, name), SECOND if name == "hessian" else ALL)
         for name in JAX_WAYS if name != "value")),
     "tensorflow": Library("TensorFlow", "tensorflow", tf_curve, lambda f: float(f(tf_zero())), (
-        # accumulators trace functions, for seconds where they are nested: see upstream/
-        Way("accumulator", tf_forward, (1,), slow=True), Way("tape in tape", tf_backward))),
+        Way("tape in tape", tf_backward),
+        # an accumulator traces each operator and shape: for seconds where accumulators are nested
+        Way("accumulator", tf_forward, (1,), every=1),
+        Way("accumulator over tape", tf_mixed, SECOND, every=1),
+        Way("accumulator in accumulator", tf_forward, SECOND, every=8),
+        Way("accumulator over 2 and 3 tapes", tf_mixed, DEEP, every=30),
+        Way("accumulators, 3 and 4 nested", tf_forward, DEEP, every=34))),
     "onnx_ad": Library("onnx-ad", "onnx_ad", onnx_curve, onnx_value, tuple(
         Way(name, partial(call_by_name, onnx_run, name), ALL if len(modes) > 2 else SECOND)
         for name, modes in ONNX_WAYS.items())),

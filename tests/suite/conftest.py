@@ -51,7 +51,7 @@ class Root:
 def pytest_configure(config):
     config.pluginmanager.register(Root)
     if config.getoption("--device") == "simulated":
-        import simulated
+        from tensors import simulated
 
         simulated.register()
 

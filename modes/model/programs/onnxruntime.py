@@ -40,6 +40,8 @@ from .work import kernels_of, multiplications
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 
 TOO_NEW = re.compile(r"guarantees\W+support for models|max supported IR version")
+SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ .* was false\. ")
+"""Where in its source a condition did not hold, before the sentence for users."""
 NO_KERNEL = re.compile(r"implementation for (\w+)\(\d+\) node with name '([^']*)'")
 
 
@@ -67,7 +69,7 @@ def compute(
                 f"ONNX Runtime {runtime().__version__} is older than the operators of the model "
                 f"(opset {model.opset}); {UPGRADE}."
             ) from error
-        reason = _reason(model, first_line(error))
+        reason = _reason(model, str(error).strip().partition("\n")[0])
         way = remedy(TRAINING if TRAINING in reason else "", "Try engine='numpy'")
         raise EngineError(f"ONNX Runtime cannot run this: {reason} {way}.") from error
 
@@ -97,7 +99,7 @@ def _reason(model: Contents, message: str) -> str:
             if step.op_type == op_type and name in ("", step.name):
                 dtypes = {model.spec(tensor).dtype for tensor in step.inputs if tensor}
                 return f"it has no kernel for {step} in {', '.join(sorted(map(str, dtypes)))}."
-    return message.removeprefix("[ONNXRuntimeError] : ")
+    return SOURCE.sub("", message.removeprefix("[ONNXRuntimeError] : "))[:300]
 
 
 EMBEDDED_BYTES = 1024

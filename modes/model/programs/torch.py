@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
 from ....jacobians.arrays import buffer_of, host
+from ....jacobians.errors import first_line, warn
 from ....jacobians.placing import Place
 from ....jacobians.readings import is_kept, place_of_engine
 from ....ops.graphs.build import Graph
@@ -45,16 +46,22 @@ def compute(
     held = partial(constants_of, model, given, names, there)
     if program is None:  # the sizes of all steps were checked in the run before
         program = model.programs[key] = program_of(model, given, names, held(), there)
+    failed: Exception | None = None
     if program:
         try:
             return program(given)
         except OtherSize:
             model.programs[key] = ()
-        except Exception:  # the same error again, with the step that fails
-            pass
+        except Exception as error:  # the steps say which of them fails; if none does, we say so
+            failed = error
     from ....ops.torch import tensors
 
     found = own.compute(model, given, names, tensors, held())
+    if failed:
+        model.programs[key] = ()
+        warn(f"PyTorch's program of {', '.join(names)} fails where its steps do not, a "
+             f"defect of onnxjac: {first_line(failed)}. Results are right; from now on the steps "
+             "run one at a time. Report the model, if you can.")  # fmt: skip
     if program is False:
         model.programs[key] = None
     return found
@@ -113,9 +120,9 @@ def program_of(
         told = [known.get(n or "") for n in step.inputs]
         varying = (hasattr(x, "dtype") and dtype_of(x).kind in "iub" and y is None
                    for x, y in zip(operands[1:], told[1:], strict=True))  # fmt: skip
-        is_known = name in KERNELS and all(n in known for n in step.inputs if n)
-        if not is_known and (traits_of(step).grows or name in HOSTED) and any(varying):
+        if (traits_of(step).grows or name in HOSTED) and any(varying):
             return ()
+        is_known = not traits_of(step).random and all(n in known for n in step.inputs if n)
         count = len(step.outputs)
         made = tensors.run(name, operands, step.attrs, version=step.version, outputs=count)
         found = {n: y for n, y in zip(step.outputs, made, strict=False) if n and n not in given}

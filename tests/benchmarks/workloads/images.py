@@ -15,7 +15,7 @@ STAGES = ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (5
 
 
 def lenet(dtype: str = "float32", batch: int = 64) -> Workload:
-    """Two convolutions of 5×5 with pooling, three dense layers, 28×28 images, tanh."""
+    """Two convolutions of 5×5 with pooling, three dense layers, tanh, 64 images of 28×28."""
     shapes = {
         "k0": (16, 1, 5, 5), "k1": (32, 16, 5, 5),
         "w0": (512, 120), "b0": (120,), "w1": (120, 84), "b1": (84,), "w2": (84, 10), "b2": (10,),

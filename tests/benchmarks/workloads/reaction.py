@@ -21,7 +21,10 @@ def residual(nn: Any, t: Tensors) -> Any:
 
 
 def reaction(n: int = 256, products: tuple[str, ...] = ("jvp", "sparse", "gmres")) -> Workload:
-    """The residual at n×n points, around the steady state 1, where −∂F/∂u is definite."""
+    """Reaction and diffusion at 256×256 points in double precision, around the steady state 1.
+
+    −∂F/∂u is definite there.
+    """
     u = 1 + 0.1 * np.random.default_rng(12).standard_normal((n, n))
     settings = {"input": "u", "kept": n * n, "stencil": True}
     return Workload({"u": u}, residual, ("u",), products, **settings)

@@ -23,7 +23,7 @@ class Size(NamedTuple):
 def transformer(
     dtype: str = "float32", *, batch: int = 4, pooled: bool = False, labelled: bool = False
 ) -> Workload:
-    """Four pre-norm encoder layers with GELU; returns all states or ten logits of their mean."""
+    """Four pre-norm encoder layers of width 256, GELU, 4×128 tokens; all states, or ten logits."""
     size = Size(batch)
     t = layers(size, dtype, {"head": (size.width, 10), "head.bias": (10,)} if pooled else {})
     forward = partial(classified if pooled else encoded, size)
@@ -105,7 +105,7 @@ def encode(size: Size, nn: Any, x: Any, t: Tensors) -> Any:
 
 
 def lstm(dtype: str = "float32", length: int = 32, batch: int = 32, width: int = 128) -> Workload:
-    """All states of one LSTM over 32 steps, with respect to its weights."""
+    """All states of an LSTM of 128 units, 32 steps of 32 samples, with respect to its weights."""
     shapes = {"w": (4 * width, width), "r": (4 * width, width), "b": (4 * width,)}
     t = weights(10, dtype, shapes)
     x = np.random.default_rng(11).standard_normal((length, batch, width)).astype(dtype)
@@ -130,7 +130,7 @@ def classifier(base: Workload, *, pooled: bool = False) -> Workload:
 
 
 def loop(dtype: str = "float32", turns: int = 3000, batch: int = 16, width: int = 64) -> Workload:
-    """h ← tanh(h w + x), a fixed number of times, with respect to x and w."""
+    """h ← tanh(h w + x), 16×64, 3,000 times unless said otherwise, with respect to x and w."""
     t = weights(12, dtype, {"w": (width, width)})
     x = np.random.default_rng(13).standard_normal((batch, width)).astype(dtype)
 

@@ -1,5 +1,6 @@
 """The libraries whose arrays our kernels take, and the comparison with the NumPy kernels."""
 
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +16,21 @@ RANDOM = {"Bernoulli", "Dropout", "Multinomial"}
 CASES = [pytest.param(*c.values[:2], id=c.id) for c in cases()]
 """ONNX's own cases: a node and its inputs by name."""
 
+some_by_jax = pytest.mark.parametrize(
+    "library", ["torch", pytest.param("jax", marks=pytest.mark.sampled(0.3))], indirect=True
+)
+"""A share of the cases by JAX, which compiles for every shape."""
+
 
 class Library(NamedTuple):
-    """Kernels over the arrays of a library, those with a kernel of its own, and the way there."""
+    """Kernels over the arrays of a library, those with a kernel of its own, the way there, and the
+    engine of its arrays.
+    """
 
     kernels: object
     own: set
     there: object
+    engine: str
 
 
 def torch_of(device):
@@ -29,19 +38,19 @@ def torch_of(device):
     from onnxjac.ops.torch import tensors
     from onnxjac.ops.torch.table import KERNELS, tensor
 
-    return Library(tensors, {*KERNELS}, lambda x: tensor(x, device))
+    return Library(tensors, {*KERNELS}, lambda x: tensor(x, device), f"torch:{device}")
 
 
 def jax_of():
     from onnxjac.ops.jax import arrays
     from onnxjac.ops.jax.table import KERNELS, to_jax_array
 
-    return Library(arrays, {*KERNELS}, to_jax_array)
+    return Library(arrays, {*KERNELS}, to_jax_array, "jax")
 
 
 def host(x):
     """The NumPy array of a tensor, or of an array of JAX."""
-    if type(x).__module__ == "torch":
+    if "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor):
         from onnxjac.ops.torch.table import host
 
         return host(x)

@@ -7,17 +7,12 @@ import pytest
 
 from onnxjac.ops.numbers import numbers
 
-from .libraries import CASES, case, jax_of, same, torch_of
+from .libraries import CASES, case, jax_of, same, some_by_jax, torch_of
 from .test_numbers import HALVES, UNARY
 
 pytestmark = pytest.mark.peers
 
-SOME = pytest.mark.sampled(0.3)  # JAX compiles for every shape
-
 every_library = pytest.mark.parametrize("library", ["torch", "jax"], indirect=True)
-some_by_jax = pytest.mark.parametrize(
-    "library", ["torch", pytest.param("jax", marks=SOME)], indirect=True
-)
 
 
 @pytest.fixture

@@ -285,6 +285,39 @@ def test_weights_that_differ_between_ranks_are_told_on_all(monkeypatch):
     assert [text[:25] for text in heard] == ["'W' differ between ranks,"] * 2
 
 
+@pytest.mark.peers
+def test_tensors_give_products_gradients_and_factors_that_are_tensors():
+    torch = pytest.importorskip("torch")
+    loss = {"of": "loss", "wrt": "W", "reduction": "mean"}
+    H = oj.hessian(MODEL, UNEVEN, shared={"W": W}, **loss)
+    K = oj.kfac(MODEL, UNEVEN, at="logits", wrt="W", shared={"W": W})
+    v = V[:, 0]
+
+    def tensors(batch):
+        return {name: torch.tensor(array) for name, array in batch.items()}
+
+    over_tensors = {"shared": tensors({"W": W}), "engine": "torch"}
+
+    def script(comm):
+        own, options = [*map(tensors, share(comm))], {**over_tensors, "comm": comm}
+        C = oj.hessian(MODEL, own, **loss, **options)
+        G = oj.kfac(MODEL, own, at="logits", wrt="W", **options)
+        u = torch.tensor(v)
+        for found, expected in [
+            (C @ u, H @ v), (C.gradient["W"], H.gradient["W"]), (G @ u, K @ v),
+        ]:  # fmt: skip
+            assert isinstance(found, torch.Tensor)
+            assert_allclose(found, expected, **TIGHT)
+        assert_allclose(C @ v, H @ v, **TIGHT)
+
+    on_ranks(3, script)
+    alone = oj.grad(MODEL, [*map(tensors, UNEVEN)], **loss, **over_tensors)["W"]
+    assert isinstance(alone, torch.Tensor)
+    assert_allclose(alone, H.gradient["W"], **TIGHT)
+    with pytest.raises(InputError, match="is no communicator: give mpi4py"):
+        oj.gram(MODEL, UNEVEN, of="logits", wrt="W", comm=torch.distributed)
+
+
 def test_other_communicators_are_refused():
     for comm in (7, "mpi", object()):
         with pytest.raises(InputError, match="is no communicator: give mpi4py"):

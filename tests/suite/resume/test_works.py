@@ -13,6 +13,7 @@ from onnxjac.modes.estimators import estimate
 from .works import (
     DATA,
     DEFINITE,
+    OVER_TENSORS,
     RIGHT,
     SYMMETRIC,
     WORKS,
@@ -29,6 +30,11 @@ BY_PRODUCTS_ALONE = [
 ]  # fmt: skip
 """Works whose arithmetic is the same without a file, by SciPy too: no model adapts to its use."""
 
+every_work = pytest.mark.parametrize("work", [
+    *(pytest.param(work, id=name) for name, work in WORKS.items()),
+    *(pytest.param(work, id=name, marks=pytest.mark.peers) for name, work in OVER_TENSORS.items()),
+])  # fmt: skip
+
 
 @pytest.fixture(autouse=True)
 def _products_of_few_columns(monkeypatch):
@@ -40,17 +46,17 @@ def file(tmp_path):
     return oj.ResumeFile(tmp_path / "run.npz", every=2)
 
 
-@pytest.mark.parametrize("name", WORKS)
-def test_the_same_bits_after_an_interruption(name, file):
+@every_work
+def test_interrupted_work_ends_in_the_same_bits(work, file):
     with counted() as turns:
-        expected = WORKS[name](file)
+        expected = work(file)
     for after in sorted({len(turns) // 2, len(turns) - 1}):
         file.file.unlink(missing_ok=True)
         with killed(after):
-            WORKS[name](file)
+            work(file)
             raise AssertionError("the work was not interrupted")
         with counted() as rest:
-            assert_bits(WORKS[name](file), expected)
+            assert_bits(work(file), expected)
         assert len(rest) <= len(turns)
     assert len(rest) < len(turns), "the file saved nothing"
 
@@ -60,11 +66,11 @@ def test_a_file_changes_no_bit(name, file):
     assert_bits(WORKS[name](file), WORKS[name](None))
 
 
-@pytest.mark.parametrize("name", WORKS)
-def test_a_finished_work_has_its_result_at_once(name, file):
-    expected = WORKS[name](file)
+@every_work
+def test_a_finished_work_has_its_result_at_once(work, file):
+    expected = work(file)
     with counted() as turns:
-        assert_bits(WORKS[name](file), expected)
+        assert_bits(work(file), expected)
     assert not turns
 
 

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from scipy.sparse.linalg import LinearOperator
 
 import onnxjac as oj
@@ -167,8 +168,29 @@ WORKS = {
 }
 
 
+def over_tensors(work, A):
+    """A work on a matrix that is a tensor of PyTorch."""
+    return lambda file: (work(pytest.importorskip("torch").from_numpy(A), file),)
+
+
+def solved_over_tensors(solver):
+    return over_tensors(lambda A, file: oj.inverse(
+        oj.asoperator(A), solver=solver, resume=file) @ A.new_tensor(RIGHT), DEFINITE)  # fmt: skip
+
+
+OVER_TENSORS = {
+    "density over tensors": over_tensors(lambda A, file: oj.estimators.spectral_density(
+        A, steps=8, probes=3, exact=False, resume=file).nodes, SYMMETRIC),
+    "XDiag over tensors": over_tensors(lambda A, file: oj.estimators.diagonal(
+        A, method="xdiag", products=30, resume=file).value, SYMMETRIC),
+    "CG over tensors": solved_over_tensors("cg"),
+    "MINRES over tensors": solved_over_tensors("minres"),
+}  # fmt: skip
+
+
 def assert_bits(found, expected):
-    """The same numbers, to the last bit."""
+    """The same numbers, to the last bit, in arrays of one kind."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
+        assert type(one) is type(other)
         assert np.array_equal(one, other)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from scoreboard.page import every_row, page, reports, spans
-from scoreboard.points import OPERATORS, SPECIAL
-from scoreboard.rows import Row, is_near, rows_of, sweep
-from scoreboard.ways import ORDER, OWN
+from scoreboard.points import OPERATORS, SPECIAL, places
+from scoreboard.rows import Row, is_near, numbers, rows_of, sweep
+from scoreboard.ways import LIBRARIES, ORDER, OWN, Way
 
 EXACT = Row("Det", "ordinary", ("Det(2×2)", "u = [1.0]"), OWN.name, "jet", 2, 4.0, 4.0)
 
@@ -37,10 +37,29 @@ def test_known_errors_of_others_are_found(rows):
 
 def test_a_wrong_rule_of_ours_would_be_seen(monkeypatch):
     taken = OWN.ways[0].take
-    wrong = replace(OWN.ways[0], take=lambda line, order: 1.001 * taken(line, order))
+    scaled = lambda line, order: [1.001 * d for d in taken(line, order)]  # noqa: E731
+    wrong = replace(OWN.ways[0], take=scaled)
     monkeypatch.setattr("scoreboard.rows.OWN", replace(OWN, ways=(wrong,)))
     monkeypatch.setattr("scoreboard.rows.installed", lambda: iter(()))
     assert all(row.is_wrong for row in rows_of(SPECIAL["Det"][0])[:2])
+
+
+def test_orders_before_an_error_are_kept():
+    def take(curve, order):
+        if order > 2:
+            raise ValueError
+        return [1.0, 2.0][:order]
+
+    found = dict(numbers(Way("jet", take, together=True), None))
+    assert found == {1: 1.0, 2: 2.0, 3: None, 4: None}
+
+
+def test_a_way_that_traces_goes_where_shapes_are_traced_once():
+    first, *others = places(OPERATORS[0])
+    way = Way("accumulator", lambda curve, order: 0.0, every=2)
+    assert way.goes(first)
+    assert not any(way.goes(place) for place in others if place.point in {"0-d", "empty"})
+    assert not any(way.goes(place) for place in places(OPERATORS[1]))
 
 
 def test_kinds_of_errors():
@@ -58,8 +77,10 @@ def test_pages_show_a_wrong_number_beside_ours_and_lead_to_its_report():
     assert "u = [1.0]" in every_row(rows)
 
 
-def test_every_report_is_of_an_operator_of_the_scoreboard():
-    assert {operator for _, operator in reports()} - {"none"} <= set(OPERATORS)
+def test_every_report_of_a_swept_library_is_of_an_operator_of_the_scoreboard():
+    swept = {library.name for library in LIBRARIES.values()}
+    named = {operator for library, operator in reports() if library in swept}
+    assert named - {"none"} <= set(OPERATORS)
 
 
 def test_orders_are_written_as_spans():

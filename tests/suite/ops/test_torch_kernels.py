@@ -125,3 +125,14 @@ def test_zeros_that_are_known(name, are_known, reduction, device):
         expected = getattr(numbers, op)(np.zeros(onto), *given, reduction=reduction)
         found = function(*(tensor(y, device) for y in (known[0], *given)))
         np.testing.assert_allclose(host(found), expected, rtol=1e-12)
+
+
+def test_operators_without_a_kernel_run_on_the_host_and_return(device):
+    x = torch.ones(2, dtype=torch.uint8, device=device)
+    assert tensors.BitShift(x, x, direction="LEFT").device == x.device
+    assert "BitShift" in tensors.on_host
+
+
+def test_a_transposed_convolution_may_leave_nothing(device):
+    x, w = torch.ones(1, 2, 1, device=device), torch.ones(2, 1, 2, device=device)
+    assert tensors.ConvTranspose(x, w, pads=(1, 1)).shape == (1, 1, 0)

@@ -7,11 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from estimators.examples import decaying
 from interop.operators import MODEL, POINT, WRT
 from onnxjac import estimators as est
 from onnxjac.jacobians import Dense, Diagonal, Product
-
-from .examples import decaying
 
 torch = pytest.importorskip("torch")
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402

@@ -1,8 +1,9 @@
-"""The tests of tensors on a device that is as strict as a GPU: see `simulated`."""
+"""The tests of this room on a device that is as strict as a GPU: see `simulated`."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ pytest.importorskip("torch.utils.backend_registration")
 pytestmark = pytest.mark.peers
 
 WALLS = """
-import simulated, torch
+import torch
+from tensors import simulated
 simulated.register()
 x = torch.ones(3, device="simulated")
 for fails in (lambda: x + torch.ones(3), lambda: x.numpy(), lambda: torch.ones(3).add_(x)):
@@ -28,7 +30,7 @@ assert x.cpu().tolist() == [1, 1, 1] and torch.arange(3).to("simulated")[0] == 0
 assert simulated.COPIES == {"down": 1, "up": 1}, simulated.COPIES
 """
 
-CHOSEN = "moved_once or tensors_in or estimates or device or solvers or vectors or copy or numpy"
+FILES = "test_devices.py", "test_estimates.py", "test_solving.py"
 
 
 def run(*command):
@@ -39,14 +41,14 @@ def run(*command):
     )
 
 
-def test_walls():
+def test_the_device_mixes_with_no_other_and_counts_copies():
     found = run("-c", WALLS)
     assert not found.returncode, found.stderr
 
 
 def test_tensors_on_the_device():
-    files = (f"tests/suite/{name}/test_tensors.py" for name in ("modes", "estimators", "solvers"))
-    options = "-q", "-p", "no:cacheprovider", "--device", "simulated", "-k", CHOSEN
+    files = (str(Path(__file__).parent / name) for name in FILES)
+    options = "-q", "-p", "no:cacheprovider", "--device", "simulated", "-k", "not notebook"
     found = run("-m", "pytest", *options, *files)
     assert not found.returncode, found.stdout[-3000:]
     assert " passed" in found.stdout

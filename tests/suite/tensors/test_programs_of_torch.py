@@ -1,6 +1,4 @@
-"""The torch program gives the operator's products, of arrays and of tensors."""
-
-import sys
+"""The programs of PyTorch: what they convolve, hold and refuse."""
 
 import numpy as np
 import onnx
@@ -8,45 +6,23 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from check_operator import TIGHT, check_operator
+from check_operator import TIGHT
 from faults.models import CNN, point_of
+from interop.operators import MODEL, POINT
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.products.compiled import Compiled, record_product
 from onnxjac.modes.model.programs import numpy as own
 from onnxjac.modes.model.programs import program
+from onnxjac.modes.model.programs import torch as by_torch
 
-from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
-from ...jacobians.examples import EXAMPLES, Draw
+from ..jacobians.convolutions import GEOMETRIES, convolution
+from ..jacobians.examples import Draw
 
 torch = pytest.importorskip("torch")
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
-
-
-def check_compiled(J, dense, device):
-    """Products with arrays and tensors, which belong to the caller."""
-    check_operator(Compiled(J, f"torch:{device}"), dense)
-    C, V = Compiled(J, "torch"), Draw(5).normal(J.shape[1], 2)
-    for _ in range(2):
-        y = C @ tensor(V, device)
-        assert y.device.type == torch.device(device).type
-        assert_allclose(host(y), dense @ V, **TIGHT)
-        y += 1
-    U = tensor(Draw(6).normal(J.shape[0]), device)
-    assert_allclose(host(C.T @ U), dense.T @ host(U), **TIGHT)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_operator(name, device):
-    check_compiled(*EXAMPLES[name][1](Draw(1)), device)
-
-
-@pytest.mark.parametrize("name", GEOMETRIES)
-@pytest.mark.parametrize("pair", PAIRS, ids=" to ".join)
-def test_convolution(name, pair, device):
-    check_compiled(*convolution(Draw(3), *pair, GEOMETRIES[name]), device)
 
 
 def test_a_correlation_gathers_no_patches(device):
@@ -81,21 +57,24 @@ def test_other_engines_leave_tensors_to_the_operator(device):
 
 
 def test_a_device_is_named_after_a_colon():
-    with pytest.raises(InputError, match="cannot use the device 'cloud'"):
-        Compiled(Dense(np.ones((3, 4))), "torch:cloud") @ np.ones(4)
-    with pytest.raises(InputError, match="not one of"):
-        program.compiler("numpy:cuda")
-
-
-def test_without_torch_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InputError, match=r"onnxjac\[torch\]"):
-        program.compiler("torch")
+    for use in (
+        lambda: Compiled(Dense(np.ones((3, 4))), "torch:cloud") @ np.ones(4),
+        lambda: oj.linearize(MODEL, POINT, of="logits", engine="torch:cloud"),
+        lambda: Dense(np.ones((3, 4))).to("cloud"),
+    ):
+        with pytest.raises(InputError, match="cannot use the device 'cloud'"):
+            use()
+    for use in (
+        lambda: program.compiler("numpy:cuda"), lambda: MODEL.run(POINT, engine="numpy:cuda"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="not one of"):
+            use()
 
 
 OF_SHAPES = [
     "n = Shape(x) y = Expand(a, n)", "n = Shape(x) y = Reshape(a, n)",
     "n = Size(x) k = Cast<to = 11>(n) y = Div(a, k)",
+    "n = Shape(x) ones = ConstantOfShape<value = double[1] {1.0}>(n) y = Mul(a, ones)",
 ]  # fmt: skip
 
 
@@ -110,3 +89,15 @@ def test_numbers_of_a_shape_are_constants_of_the_program(body, monkeypatch):
         x = np.arange(6.0).reshape(2, 3) + k
         y = model.run({"x": torch.tensor(x)}, engine="torch")["y"]
         assert_allclose(host(y), np.sin(x) / (6 if "Size" in body else 1), **TIGHT)
+
+
+def test_a_program_that_fails_alone_says_so_once_and_gives_way_to_the_steps(monkeypatch):
+    head = '<ir_version: 10, opset_import: ["": 21]> g (double[3] x) => (double[3] y)'
+    model = oj.load(onnx.parser.parse_model(f"{head} {{ y = Sin(x) }}"))
+    x = torch.ones(3, dtype=torch.float64)
+    model.run({"x": x}, engine="torch")
+    monkeypatch.setattr(by_torch, "in_line", lambda *given: lambda *inputs: [][0])
+    with pytest.warns(oj.OnnxJacWarning, match="defect of onnxjac: .*index out of range"):
+        made = [model.run({"x": x}, engine="torch")["y"]]
+    made.append(model.run({"x": x}, engine="torch")["y"])
+    assert_allclose(np.stack([host(y) for y in made]), np.sin(np.ones((2, 3))), **TIGHT)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from onnx import parser
 
 import onnxjac as oj
+from interop.operators import MODEL, POINT, WRT
 from onnxjac.jacobians import Dense, Diagonal
 
 torch = pytest.importorskip("torch")
@@ -26,7 +27,7 @@ SOLVERS = {
 
 @pytest.mark.parametrize("jacobi", [False, True], ids=["", "jacobi"])
 @pytest.mark.parametrize("name", SOLVERS)
-def test_solvers(name, jacobi, device):
+def test_roots_and_steps_are_found_on_the_device(name, jacobi, device):
     options = {"wrt": "x", **SOLVERS[name]}
     if jacobi:
         options["preconditioner"] = lambda J: Diagonal(1 / J.diagonal())
@@ -41,6 +42,21 @@ def test_solvers(name, jacobi, device):
         assert_allclose(host(x), y, rtol=1e-10)
     assert found.nit == wanted.nit
     assert_allclose(found.products, wanted.products, rtol=0.1)
+
+
+@pytest.mark.parametrize("solve", ["newton_cg", "natural_gradient"])
+def test_minima_are_found_on_the_device(solve, device):
+    options = {"of": "loss", "wrt": WRT, "maxiter": 4}
+    options |= {"at": "logits"} if solve == "natural_gradient" else {}
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    found = getattr(oj, solve)(MODEL, there, engine=f"torch:{device}", **options)
+    if solve == "newton_cg":
+        options["preconditioner"] = lambda H: np.eye(H.shape[0])
+    wanted = getattr(oj, solve)(MODEL, POINT, **options)
+    assert isinstance(found.x, torch.Tensor)
+    assert (found.nit, found.status) == (wanted.nit, wanted.status)
+    tolerance = {"rtol": 1e-2} if solve == "natural_gradient" else {"rtol": 1e-9}
+    assert_allclose(float(found.fun), float(wanted.fun), **tolerance)
 
 
 @pytest.mark.parametrize("method", ["BDF", "Rosenbrock"])
@@ -77,7 +93,7 @@ def test_systems_are_solved_on_the_device(name, jacobi, device, monkeypatch):
     assert_allclose(host(x)[:, :2], np.linalg.solve(A, b), rtol=1e-5, atol=1e-8)
 
 
-def test_systems_that_are_not_solved(device):
+def test_systems_that_are_not_solved_raise(device):
     there = tensor(RNG.standard_normal(60), device)
     with pytest.raises(oj.NotConverged, match="cg did not solve"):
         oj.inverse(Dense(MATRICES["cg"]), solver="cg", maxiter=5) @ there
