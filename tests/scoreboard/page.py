@@ -165,10 +165,10 @@ alone, and some of them for a part of the operators: {sampled}.
 """
 
 ERRORS = """An error is an exception of the library, and is not counted as wrong. Most of the 21
-that were looked at say that a rule is missing: PyTorch's forward mode has none for fused attention and
-for samples of grids, JAX's `jet` none for `asin`, `atan`, `top_k` and maxima of windows, onnx-ad
-none for operators of `com.microsoft`; and onnx-ad's reverse mode does not differentiate the
-ReduceSum that it writes itself, from the third order on.
+that were looked at say that a rule is missing: PyTorch's forward mode has none for fused
+attention and for samples of grids, JAX's `jet` none for `asin`, `atan`, `top_k` and maxima of
+windows, onnx-ad none for operators of `com.microsoft`; and onnx-ad's reverse mode does not
+differentiate the ReduceSum that it writes itself, from the third order on.
 """
 
 WHERE = """## Wrong without an error

@@ -239,7 +239,7 @@ def test_hessian_of_a_linear_output_is_zero():
     ({"of": ("loss", "z1")}, r"of=.* must be a string or None"),
     ({"of": "lost"}, "no tensor 'lost'.* Did you mean 'loss'"),
 ])  # fmt: skip
-def test_errors(settings, message):
+def test_a_hessian_rejects_wrong_arguments(settings, message):
     model, inputs = perceptron(2)
     with pytest.raises(oj.InputError, match=message):
         hessian(model, inputs, wrt="w0", **settings)

@@ -25,7 +25,7 @@ def agree(found, expected):
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda c: c.what)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
-def test_ours(convention):
+def test_our_rules_follow_the_conventions(convention):
     arrays = arrays_of(convention)
     outputs = 2 if convention.op_type == "TopK" else 1
     node = one_node(convention.op_type, arrays, dict(convention.attrs), outputs, convention.opset)
@@ -59,7 +59,7 @@ def in_torch(convention):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda c: c.what)
-def test_torch(convention):
+def test_pytorch_follows_or_differs_as_the_table_says(convention):
     torch = pytest.importorskip("torch")
     floats = [x for x in arrays_of(convention) if x.dtype.kind == "f"]
     tensors = [torch.tensor(x, requires_grad=True) for x in floats]

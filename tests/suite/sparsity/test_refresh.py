@@ -25,7 +25,7 @@ def at(J, seed):
     return J.relinearize(point(J.route.model, seed))
 
 
-def test_in_place(J):
+def test_tosparse_writes_new_numbers_in_place(J):
     out = J.tosparse()
     data = out.data
     for seed in (1, 2):
