@@ -29,6 +29,12 @@ def name(path: Path) -> str:
     return ".".join(("onnxjac", *parts)).removesuffix(".__init__")
 
 
+@cache
+def imported(module: str) -> frozenset[str]:
+    """The modules of the package that a module of it imports."""
+    return frozenset(imports(module, modules()[module].read_text()))
+
+
 def imports(module: str, source: str) -> set[str]:
     """The modules of the package that the source of a module imports, wherever it does so.
 
@@ -84,9 +90,9 @@ def rooms() -> dict[str, set[str]]:
     """Room -> the other rooms that it imports, for all modules but the public faces."""
     faces = "onnxjac", "onnxjac.__main__", "onnxjac.modes"
     found: dict[str, set[str]] = {}
-    for module, path in modules().items():
+    for module in modules():
         if module not in faces:
-            targets = imports(module, path.read_text()).difference(faces)
+            targets = imported(module).difference(faces)
             found.setdefault(room(module), set()).update(map(room, targets))
     return {name: others - {name} for name, others in found.items()}
 
@@ -95,9 +101,9 @@ def folders_below(floor: str) -> dict[str, set[str]]:
     """Folder -> the other folders that its files import, on one floor, subfolders apart."""
     found: dict[str, set[str]] = {}
     for module, path in modules().items():
-        targets = imports(module, path.read_text()) & modules().keys()
-        folder, others = path.parent, {modules()[target].parent for target in targets}
         if ROOT / floor in path.parents:
+            targets = imported(module) & modules().keys()
+            folder, others = path.parent, {modules()[target].parent for target in targets}
             inside = {f for f in others - {folder} if ROOT / floor in (f, *f.parents)}
             found.setdefault(str(folder.relative_to(ROOT)), set()).update(
                 str(f.relative_to(ROOT)) for f in inside

@@ -50,13 +50,19 @@ def written(tree: ast.AST) -> Iterator[str]:
                     yield inner.attr
 
 
+def is_own(node: ast.AST) -> bool:
+    return ast.unparse(node) in ("self", "super()")
+
+
 def read(tree: ast.AST) -> Iterator[str]:
-    """The attributes that are read, other than of `self`, by a dot or by a name in a string."""
+    """The private attributes that are read, other than of `self`, by a dot or by a name in a
+    string.
+    """
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "super()"):
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_own(node.value):
             yield node.attr
         if isinstance(node, ast.Call) and len(node.args) > 1:
-            name = ast.unparse(node.func).rpartition(".")[2]
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in ("getattr", "setattr", "delattr") and isinstance(node.args[1], ast.Constant):
                 yield str(node.args[1].value)
 
