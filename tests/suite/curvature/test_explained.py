@@ -155,3 +155,5 @@ def test_a_hessian_has_those_of_its_gradient(model):
     H = oj.hessian(model, POINT, of="l", wrt="W")
     assert H.check()
     assert H.explain().rows
+    with pytest.raises(oj.UnknownTensor, match="nothing"):
+        H.explain("nothing")

@@ -325,6 +325,8 @@ def test_integer_weights_and_budgets_that_do_not_fit_are_refused():
         found.rounded({"U": 3})
     with pytest.raises(oj.InputError, match="from 0 to 1"):
         found.prune(1.5)
+    with pytest.raises(oj.InputError, match="by='price'"):
+        found.costs("price")
 
 
 def test_table_page_and_picture():
