@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from itertools import islice, product
 from typing import Any
 
@@ -285,12 +285,12 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
     ('exact', 'refuted')
     """
     expr = without_powers(unsigned(expr, dict(point)))
-    operations = sp.count_ops(expr)
+    operations = parts(expr)[expr]
     small = operations < FRACTION_OPERATIONS
     if operations < POLYNOMIAL_OPERATIONS and is_zero_polynomial(expr):
         return EXACT
     if (small and is_zero_expr(expr)) or (
-        len(expr.free_symbols) < FRACTION_SYMBOLS and vanishes(expr)
+        len(occurring(expr)) < FRACTION_SYMBOLS and vanishes(expr)
     ):
         return EXACT
     if not vanishes_near(expr, dict(point), conditions):
@@ -300,9 +300,36 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
     return DIGITS
 
 
+@lru_cache(64)
+def parts(expr: sp.Basic) -> dict[sp.Basic, int]:
+    """Each subexpression once, with the number of operations in it, written out.
+
+    An expression is a graph, whose paths SymPy's own walks follow one by one.
+
+    >>> x = sp.Symbol("x")
+    >>> parts(sp.exp(x) + 2 * sp.exp(x) ** 2)[sp.exp(2 * x)]
+    2
+    """
+    found: dict[sp.Basic, int] = {}
+
+    def visit(e: sp.Basic) -> int:
+        if e not in found:
+            own = max(len(e.args) - 1, 1) if e.args else 0
+            found[e] = own + sum(map(visit, e.args))
+        return found[e]
+
+    visit(expr)
+    return found
+
+
+def parts_of(expr: sp.Expr, *kinds: type) -> list[Any]:
+    """The subexpressions of some kinds."""
+    return [e for e in parts(expr) if isinstance(e, kinds)]
+
+
 def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
     """|e| as ±e and δ(e) as 0, by the sign of e at the point, and therefore near the point."""
-    for part in expr.atoms(sp.Abs, sp.sign, sp.DiracDelta):
+    for part in parts_of(expr, sp.Abs, sp.sign, sp.DiracDelta):
         inner = part.args[0]
         side = sp.sign(sp.N(inner.subs(point), 20))
         if side in (1, -1):
@@ -313,13 +340,14 @@ def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
 
 def without_powers(expr: sp.Expr) -> sp.Expr:
     """exp(2 k u) as ((1 + t) / (1 - t))ᵏ, where t = tanh u occurs as well."""
-    for t in expr.atoms(sp.tanh):
+    for t in parts_of(expr, sp.tanh):
         c, u = expanded_factor(t.args[0])
         signs = {u: 1, -u: -1}
-        ratios = ((e, *expanded_factor(e.exp)) for e in expr.atoms(sp.exp))
+        ratios = ((e, *expanded_factor(e.exp)) for e in parts_of(expr, sp.exp))
         powers = {e: signs[v] * d / (2 * c) for e, d, v in ratios if v in signs}
         whole = {e: k for e, k in powers.items() if k.is_Integer and abs(k) <= 4}
-        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in whole.items()})
+        if whole:
+            expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in whole.items()})
     return expr
 
 
@@ -409,7 +437,7 @@ def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr] = lambda e: 
 
 def occurring(*exprs: sp.Expr) -> list[sp.Symbol]:
     """The symbols in some expressions, in alphabetical order."""
-    return sorted(frozenset().union(*(e.free_symbols for e in exprs)), key=str)
+    return sorted({s for e in exprs for s in parts(e) if s.is_Symbol}, key=str)
 
 
 def spelled(expr: sp.Expr) -> sp.Expr:
@@ -544,7 +572,7 @@ def rational_factor(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
 def units_of(expr: sp.Expr) -> dict[sp.Expr, int]:
     """For each exponent without its factor, the n for which its factors are multiples of 1/n."""
     units: dict[sp.Expr, int] = {}
-    for power in expr.atoms(sp.exp):
+    for power in parts_of(expr, sp.exp):
         content, rest = rational_factor(power.exp)
         units[rest] = sp.ilcm(units.get(rest, 1), content.q)
     return units

@@ -16,6 +16,7 @@ from .examples import CONTROL_FLOW, LOOSE, SHIFTED, TIGHT, check, draw, loaded, 
 
 pytestmark = pytest.mark.peers
 
+
 def of_logits(library, point=POINT, **options):
     wrt = options.pop("wrt", ["x", *WRT])
     return oj.linearize(MODEL, point, of="logits", wrt=wrt, engine=library.engine, **options)
