@@ -77,7 +77,8 @@ class Tests:
     def doctests(self, mutant: Mutant) -> list[str]:
         """The examples in the mutant's own docstrings."""
         dotted = ".".join(("onnxjac", *Path(mutant.path).with_suffix("").parts))
-        test = f"tests/suite/test_doctests.py::test_docstrings[{dotted.removesuffix('.__init__')}]"
+        title = "tests/suite/test_doctests.py::test_every_example_of_a_docstring_runs"
+        test = f"{title}[{dotted.removesuffix('.__init__')}]"
         return [test] if test in self.seconds else []
 
     @cached_property

@@ -12,7 +12,7 @@ TESTS = ("models.light", "test_layers")  # parts of the tests that have doctests
 
 @pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("module", [*modules(), *TESTS])
-def test_docstrings(module):
+def test_every_example_of_a_docstring_runs(module):
     for library in ("torch", "jax"):
         if f".ops.{library}" in module:
             pytest.importorskip(library)
@@ -31,7 +31,7 @@ PAGES = [
 
 @pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_pages(page, monkeypatch):
+def test_every_example_of_a_page_runs(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     failed, _ = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert not failed

@@ -51,7 +51,7 @@ def loss_factor(likelihood, reduction):
 class TestRegression:
     """Models linear in W: Hessian, Gauss-Newton matrix and Fisher coincide."""
 
-    def test_fisher(self, likelihood, reduction):
+    def test_the_fisher_is_the_textbook_formula(self, likelihood, reduction):
         F = fisher(regression(likelihood, reduction), point(likelihood), at="logits", wrt="W",
                    likelihood=likelihood, reduction=reduction)  # fmt: skip
         scale = 1 / 6 if reduction == "mean" else 1
@@ -66,7 +66,7 @@ class TestRegression:
         assert_allclose(H.toarray(), truth, **EXACT)
         assert_allclose(G.toarray(), truth, **EXACT)
 
-    def test_empirical_fisher(self, likelihood, reduction):
+    def test_the_empirical_fisher_sums_outer_products_of_gradients(self, likelihood, reduction):
         model, at = regression(likelihood, reduction), point(likelihood)
         z = X @ W.T
         mean = {"categorical": softmax(z, axis=1), "bernoulli": expit(z), "gaussian": z}
@@ -77,7 +77,7 @@ class TestRegression:
         F = empirical_fisher(model, at, of="loss", at="logits", wrt="W", reduction=reduction)
         assert_allclose(F.toarray(), g.T @ g / (6 if reduction == "mean" else 1), **EXACT)
 
-    def test_monte_carlo_fisher(self, likelihood, reduction):
+    def test_the_error_of_a_sampled_fisher_shrinks_as_expected(self, likelihood, reduction):
         """The error shrinks as expected; the same seed gives the same operator."""
         model, at = regression(likelihood, reduction), point(likelihood)
 
@@ -92,7 +92,7 @@ class TestRegression:
         assert np.array_equal(drawn(5), drawn(5))
         assert not np.array_equal(drawn(5), drawn(5, seed=1))
 
-    def test_kfac_factors(self, likelihood, reduction):
+    def test_kfac_factors_are_the_textbook_ones_exact_for_one_sample(self, likelihood, reduction):
         """A = mean of x xᵀ, B = sum or mean of C; F itself for one sample."""
         model, at = regression(likelihood, reduction), point(likelihood)
         options = {"at": "logits", "wrt": "W", "likelihood": likelihood, "reduction": reduction}

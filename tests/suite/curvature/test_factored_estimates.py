@@ -52,7 +52,7 @@ def test_trace_diagonal_and_norms(operator):
         assert_allclose(found.value, value, rtol=1e-10, atol=1e-12)
 
 
-def test_spectrum(K):
+def test_the_spectrum_of_kfac_is_exact_without_products(K):
     for operator in (K + DAMPING * oj.identity_like(K), K.inverse(DAMPING)):
         A = operator.toarray()
         found = oj.estimators.logdet(operator)
@@ -65,7 +65,7 @@ def test_spectrum(K):
         assert_allclose(np.sort(density.nodes.ravel()), np.linalg.eigvalsh(A), atol=1e-10)
 
 
-def test_preconditioner(K):
+def test_the_kronecker_preconditioner_inverts_damped_kfac(K):
     """The damping is an argument, part of the operator, or both."""
     A = K.toarray() + DAMPING * np.eye(len(K.toarray()))
     damped = K + DAMPING * oj.identity_like(K)

@@ -150,7 +150,7 @@ def test_functions_of_joint_factors_match_the_matrix(case, make):
     check_operator(K)
 
 
-def test_determinants():
+def test_the_determinant_and_inverse_of_joint_kfac_are_those_of_its_matrix():
     model, point, weights = made("matmul, add", samples=9)
     K = kfac(model, point, wrt=weights, joint=True, **OPTIONS)
     sign, logdet = np.linalg.slogdet(K.toarray())
@@ -174,7 +174,7 @@ def test_heuristic_damping_splits_over_the_joint_matrix():
 
 
 @pytest.mark.parametrize("case", ["the bias first", "conv, groups", "fused, of several"])
-def test_blocks_by_name(case):
+def test_one_name_gives_its_part_of_the_joint_block_and_both_the_whole(case):
     """One tensor gives its part of the joint block, both give the whole block."""
     model, point, weights = made(case)
     K = kfac(model, point, wrt=weights, joint=True, **OPTIONS)

@@ -34,7 +34,7 @@ def test_kernel_between_two_batches():
     assert_allclose(K.toarray(), J @ J2.T, atol=1e-12)
 
 
-def test_kernel_over_data():
+def test_the_kernel_over_batches_is_that_of_all_samples():
     model, point = network("mlp")
     other = {name: array[:2] for name, array in point.items()}
     whole = ntk(model, point, of="logits", wrt=WEIGHTS).toarray()
@@ -71,7 +71,7 @@ def test_the_kernel_of_summed_jacobians_has_no_names():
     assert_allclose(K.toarray(), J.toarray() @ J.toarray().T, atol=1e-12)
 
 
-def test_gram():
+def test_the_gram_matrix_is_the_jacobian_transposed_times_itself():
     model, point = network("mlp")
     J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()
     G = gram(model, point, of="logits", wrt=WEIGHTS)

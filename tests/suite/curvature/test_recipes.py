@@ -118,7 +118,7 @@ def test_per_sample_gradients_and_jacobians(page):
     assert_allclose(names["jacobians"], expected.detach().numpy(), atol=1e-12)
 
 
-def test_influence(page):
+def test_the_recipe_of_influence_functions_agrees_with_peers(page):
     """The solve against curvlinops, the gradients against BackPACK."""
     names = page["Influence functions"]
     weights, test = names["weights"], names["test"]
@@ -135,7 +135,7 @@ def test_influence(page):
     assert set(names["nearest"].samples[0]) == {*np.argsort(-cosines)[:3]}
 
 
-def test_laplace(page):
+def test_the_recipe_of_laplace_agrees_with_factors_of_curvlinops(page):
     """Evidence, samples and predictive covariance, by the factors of curvlinops."""
     names = page["Laplace approximation"]
     weights, theta, tau = names["weights"], names["theta"], names["tau"]
@@ -166,7 +166,7 @@ def test_laplace_of_the_last_layer(page):
     assert_allclose(names["covariance_last"], J @ np.linalg.solve(P, J.T), rtol=1e-9)
 
 
-def test_laplace_torch(page):
+def test_the_recipe_of_laplace_agrees_with_laplace_torch(page):
     """Evidence and predictive covariance of laplace-torch, where it can be imported."""
     laplace = pytest.importorskip("laplace")
     from laplace.curvature import CurvlinopsGGN
@@ -195,7 +195,7 @@ def test_laplace_torch(page):
         assert_allclose(covariance[0].detach().numpy(), expected, rtol=1e-6)
 
 
-def test_hessian_free(page):
+def test_the_recipe_of_hessian_free_training_takes_the_steps_of_peers(page):
     """The loop once more, with gradients of PyTorch and products of curvlinops."""
     names = page["Hessian-free training"]
     dense, peer = names["dense"], Torch(names)
@@ -215,7 +215,7 @@ def test_hessian_free(page):
     assert damping == names["damping"]
 
 
-def test_training_with_kfac(page):
+def test_the_recipe_of_training_with_kfac_takes_the_steps_of_curvlinops(page):
     """The loop once more, with K-FAC and products of curvlinops."""
     names = page["Training with K-FAC"]
     dense, peer = names["dense"], Torch(names)

@@ -24,7 +24,7 @@ def G():
     return gauss_newton(model, point, of="loss", at="logits", wrt=WEIGHTS)
 
 
-def test_blocks_by_name(G):
+def test_a_name_gives_the_symmetric_block_of_its_tensor(G):
     dense, ends = G.toarray(), np.cumsum([0, 320, 10, 32])
     for a, start, stop in zip(WEIGHTS, ends[:-1], ends[1:], strict=True):
         block = G.block(a)
@@ -53,7 +53,7 @@ def test_damping_keeps_the_face(G):
     assert not isinstance(G + Dense(np.triu(np.ones(G.shape))), Symmetric)
 
 
-def test_scipy_takes_it(G):
+def test_scipy_solves_and_diagonalises_a_symmetric_operator(G):
     damped = G + 0.1 * Identity(G.in_shape, G.dtype)
     b = np.random.default_rng(0).standard_normal(G.shape[0])
     x, info = cg(damped, b, rtol=1e-12)
@@ -63,7 +63,7 @@ def test_scipy_takes_it(G):
     assert_allclose(np.sort(top), np.linalg.eigvalsh(G.toarray())[-3:], rtol=1e-8)
 
 
-def test_apply_by_name(G):
+def test_apply_multiplies_a_tangent_by_name(G):
     v = np.random.default_rng(1).standard_normal(10)
     product = G.apply({"6.bias": v})
     assert set(product) == set(WEIGHTS)

@@ -27,7 +27,7 @@ def travelled(thing):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
-def test_models(name):
+def test_a_pickled_model_runs_as_before(name):
     model, point = loaded(name)
     (before,) = model.run(point).values()
     copy, _ = travelled(model)
@@ -52,7 +52,7 @@ def test_large_weights_leave_a_pickle_out_of_band():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_linearisations(compiled):
+def test_a_pickled_linearisation_multiplies_and_moves_as_before(compiled):
     model, point = loaded("mlp")
     wrt = tuple(model.initializers)[:2]
     J = oj.linearize(model, point, wrt=wrt)
@@ -66,7 +66,7 @@ def test_linearisations(compiled):
     assert_allclose(copy.relinearize(moved) @ v, J.relinearize(moved) @ v, rtol=1e-13)
 
 
-def test_hessians():
+def test_a_pickled_hessian_multiplies_as_before():
     model, point = loaded("mlp")
     (of,) = model.outputs
     weights = np.ones(model.run(point)[of].shape)

@@ -51,7 +51,7 @@ def test_one_batch_is_its_operator():
     assert isinstance(streamed(make, DATA, reduction="mean"), oj.Hessian)
 
 
-def test_compiled_batches():
+def test_compiled_batches_give_the_same_products():
     C = streamed(hessian_maker("mean"), UNEVEN, reduction="mean", keep=2**30, check=False)
     J = streamed(logits_maker(), UNEVEN, reduction="stack", keep=2**30, check=False)
     V = np.random.default_rng(0).standard_normal((12, 3))

@@ -64,7 +64,7 @@ def test_an_option_of_another_type_is_refused(function, name):
         function(*given, **{name: SimpleNamespace()})
 
 
-def test_there_are_cases():
+def test_functions_of_every_module_are_tried():
     labels = {label for label, _ in functions()}
     assert {"linearize", "kfac", "estimators.trace", "preconditioners.ilu"} <= labels
     assert len(CASES) > 150

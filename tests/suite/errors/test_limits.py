@@ -123,7 +123,7 @@ def test_the_nodes_of_a_model():
     refused(match, lambda: load(body, nodes=2))
 
 
-def test_dense_matrices():
+def test_a_dense_matrix_over_the_limit_is_refused():
     J = oj.linearize(load("y = Exp(x)", dense=40), {"x": X})
     refused("toarray", J.toarray)
     refused("limit", J.tosparse)

@@ -62,7 +62,7 @@ KNOWN = {"Identity", "Zero", "Scalar", "Cast", "Reshape", "Permutation", "Diagon
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_squares(name):
+def test_squared_is_the_matrix_of_squared_entries(name):
     """`squared` gives A ∘ A or None, and not None for the kinds in KNOWN."""
     kind, example = EXAMPLES[name]
     for J, dense in (example(Draw(1)), example(Draw(2))):
@@ -73,7 +73,7 @@ def test_squares(name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_diagonals(name):
+def test_a_diagonal_from_structure_is_that_of_the_matrix(name):
     J, dense = EXAMPLES[name][1](Draw(1))
     if J.shape[0] == J.shape[1]:
         found = diagonal_of(J)
@@ -157,7 +157,7 @@ def test_foreign_operators_are_left_alone():
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
-def test_empty_operators(shape):
+def test_an_empty_operator_has_norm_zero_and_no_condition_number(shape):
     A = Hidden(np.zeros(shape))
     for exact in (None, True, False):
         assert frobenius_norm(A, exact=exact).value == spectral_norm(A, exact=exact).value == 0
@@ -165,7 +165,7 @@ def test_empty_operators(shape):
             condition_number(A, exact=exact)
 
 
-def test_an_empty_square():
+def test_an_empty_square_has_trace_zero_and_determinant_one():
     """Its trace is 0 and its determinant 1, by every method."""
     A = np.zeros((0, 0))
     for method in (None, "exact", "xtrace", "hutch++", "hutchinson"):
@@ -205,7 +205,7 @@ def test_the_diagonal_through_diamonds_is_known():
     assert_allclose(diagonal_of(J), np.diagonal(J.toarray()), rtol=1e-12)
 
 
-def test_single_precision():
+def test_estimates_are_right_in_single_precision():
     matrix = np.random.default_rng(0).standard_normal((90, 90)).astype(np.float32)
     found = diagonal(Hidden(matrix), method="exact").value
     assert_allclose(found, np.diag(matrix), rtol=1e-6)

@@ -52,7 +52,7 @@ def test_skew_factors_have_no_eigenvalues_to_multiply():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("matrix", [TALL, TALL.T, flat()])
-def test_norms(matrix, seed):
+def test_norms_are_those_of_numpy_within_their_errors(matrix, seed):
     A = Hidden(matrix)
     sigma = np.linalg.svd(matrix, compute_uv=False)
     norm = frobenius_norm(A, seed=seed)
@@ -66,7 +66,7 @@ def test_norms(matrix, seed):
 
 
 @pytest.mark.parametrize("matrix", [TALL, TALL.T, flat()])
-def test_condition_number(matrix):
+def test_the_condition_number_is_numpys_and_few_products_bound_it(matrix):
     sigma = np.linalg.svd(matrix, compute_uv=False)
     kappa, found = sigma[0] / sigma[-1], condition_number(Hidden(matrix), exact=False)
     assert_allclose(found.value, kappa, rtol=1e-6)
@@ -128,7 +128,7 @@ def test_products_of_a_function(at_once, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("matrix", [flat(), decaying() + 0.1 * np.eye(200)])
-def test_logdet(matrix, seed):
+def test_logdet_is_numpys_within_its_error(matrix, seed):
     A, truth = Hidden(matrix), np.linalg.slogdet(matrix)[1]
     found = logdet(A, steps=40, probes=20, exact=False, seed=seed)
     assert found.products == A.count == 40 * 20 + 2  # two to check that A is symmetric
@@ -185,7 +185,7 @@ def test_the_error_of_logdet_falls_as_one_by_the_root_of_the_probes():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_spectral_density(seed):
+def test_the_spectral_density_is_that_of_the_eigenvalues(seed):
     """Against Gaussians around the true eigenvalues; the integral is one."""
     matrix = decaying(300, 0.97)
     values, grid = np.linalg.eigvalsh(matrix), np.linspace(-0.3, 1.3, 200)
@@ -231,7 +231,7 @@ def test_spectra_reject_unsymmetric_and_indefinite_operators():
     ("method", "matrix", "most"),
     [("svd", TALL, 1.3), ("svd", TALL.T, 1.3), ("nystrom", decaying(), 2)],
 )
-def test_low_rank(method, matrix, most, seed):
+def test_low_rank_is_close_to_the_best_approximation(method, matrix, most, seed):
     """Close to the best approximation of that rank, from the dense SVD."""
     A, rank = Hidden(matrix), 40
     found = low_rank(A, rank, method=method, oversampling=20, seed=seed)

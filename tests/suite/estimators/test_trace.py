@@ -85,7 +85,7 @@ def test_few_columns_are_multiplied_out():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_xdiag(seed):
+def test_xdiag_finds_the_diagonal_within_its_error(seed):
     """Also for unsymmetric A; nearly all of 200 entries lie within four standard errors."""
     matrix = decaying() + 0.1 * np.triu(flat())
     A = Hidden(matrix)

@@ -121,7 +121,7 @@ MIXED = {
 
 
 @pytest.mark.parametrize("case", MIXED)
-def test_mixed_precision(case):
+def test_all_engines_agree_on_mixed_precision(case):
     """All ways to compute a product agree to the precision of J, whatever the inner dtypes."""
     body, signature, dtype = MIXED[case]
     rng = np.random.default_rng(0)

@@ -92,7 +92,7 @@ def test_the_warning_names_what_was_given(engine):
 
 
 @pytest.mark.parametrize("engine", [None, *ENGINES])
-def test_subnormal_numbers(engine):
+def test_subnormal_numbers_are_neither_flushed_nor_refused(engine):
     """Subnormal numbers are neither flushed to zero nor refused: y = 2 x."""
     tiny = np.float32(1e-42)
     J = oj.linearize(model("y = Add(x, x)", "(float[3] x) => (float[3] y)"), {"x": X[0] * tiny})

@@ -151,7 +151,7 @@ def applied(A):
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_the_seed_decides(name):
+def test_the_seed_decides_every_bit_of_a_draw(name):
     """The same seed gives the same numbers to the last bit, another seed different ones."""
     network = makers()["mlp"]()
     first, again, other = (

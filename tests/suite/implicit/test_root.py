@@ -22,7 +22,7 @@ from onnxjac.modes.implicit.linear_solves import LinearSolves
 METHODS = ["newton_krylov", "levenberg_marquardt", "anderson"]
 
 
-def test_a_square_root():
+def test_derivatives_of_a_square_root_are_its_closed_forms():
     """x = √p, dx/dp = 1 / 2√p, d²x/dp² = −1 / 4p√p."""
     p = np.array([1.0, 4.0, 9.0])
     R = oj.root(square(), {"x": np.ones(3), "p": p}, x="x")

@@ -133,7 +133,7 @@ def test_memory_grows_as_the_root_of_the_number_of_steps():
     assert peaks[2] < 6 * peaks[1]
 
 
-def test_behind_a_trajectory():
+def test_gradients_pass_through_a_model_behind_a_trajectory():
     """Another model, another trajectory and a layer of PyTorch."""
     loss = parsed("""
         loss (double[3] h) => (double l) { hh = Mul (h, h)\n l = ReduceSum <keepdims = 0> (hh) }""")

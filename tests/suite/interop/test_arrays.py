@@ -82,7 +82,7 @@ def untouched(point):
 
 
 @every_kind
-def test_points(kind):
+def test_points_of_any_library_linearize_alike_and_stay_unchanged(kind):
     point = converted(kind)
     before = untouched(point)
     J = oj.linearize(MODEL, point, of="logits", wrt=["x", *WRT])
@@ -111,7 +111,7 @@ def test_tangents_and_cotangents(kind):
 
 
 @every_kind
-def test_flat_products(kind):
+def test_flat_vectors_of_any_library_give_products_of_numpy(kind):
     make, J = KINDS[kind], linearization()
     v, u, V = np.arange(59.0), np.arange(18.0), np.arange(118.0).reshape(59, 2)
     for product in (J @ make(v), J.dot(make(v)), J.matvec(make(v))):
@@ -124,7 +124,7 @@ def test_flat_products(kind):
     assert_allclose(J.rmatmat(make(np.stack([u, u], 1)))[:, 1], J.T @ u, rtol=1e-13)
 
 
-def test_left_products():
+def test_an_array_on_the_left_multiplies_by_the_transpose():
     J, u = linearization(), np.arange(18.0)
     assert_allclose(Exchanged(u) @ J, J.T @ u, rtol=1e-13)
 
@@ -147,7 +147,7 @@ def test_other_devices_are_refused():
         linearization().apply({"fc1": OnDevice(np.ones((5, 4)))})
 
 
-def test_scalars_and_buffers():
+def test_scalars_and_buffers_are_read_and_ragged_lists_refused():
     assert as_array(2.5) == 2.5
     assert_array_equal(as_array(array.array("d", [1, 2])), [1.0, 2.0])
     with pytest.raises(oj.InputError, match="cannot be read as an array"):

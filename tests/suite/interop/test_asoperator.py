@@ -17,7 +17,7 @@ MATRIX = np.where(RNG.random((6, 6)) < 0.4, RNG.standard_normal((6, 6)), 0) + 3 
 
 @pytest.mark.parametrize("make", [sp.csr_array, sp.csc_matrix, sp.coo_array, sp.dia_array])
 @pytest.mark.parametrize("matrix", [MATRIX, MATRIX[:4], MATRIX[:, :4]], ids=lambda a: str(a.shape))
-def test_sparse(make, matrix):
+def test_a_sparse_matrix_keeps_its_products_and_entries(make, matrix):
     J = oj.asoperator(make(matrix))
     check_operator(J, matrix)
     check_operator(J.T, matrix.T)
@@ -25,7 +25,7 @@ def test_sparse(make, matrix):
 
 
 @pytest.mark.parametrize("dtype", [float, complex, int])
-def test_sparse_inverses(dtype):
+def test_a_sparse_matrix_is_inverted_unless_it_is_singular(dtype):
     matrix = np.round(4 * MATRIX[::-1]).astype(dtype) * (1 + 1j if dtype is complex else 1)
     J, expected = oj.asoperator(sp.csr_array(matrix)), np.linalg.inv(matrix)
     M = J.inverse()
@@ -51,7 +51,7 @@ def test_dense_and_matrix_free(make):
 
 
 @pytest.mark.peers
-def test_pylops():
+def test_an_operator_of_pylops_keeps_its_matrix():
     pylops = pytest.importorskip("pylops")
     D = pylops.FirstDerivative(8, dtype="float64")
     J = oj.asoperator(D)
@@ -59,7 +59,7 @@ def test_pylops():
     assert_allclose((J.T @ J).toarray(), D.todense().T @ D.todense())
 
 
-def test_functions():
+def test_a_function_needs_a_shape_and_for_its_transpose_an_adjoint():
     J = oj.asoperator(lambda x: MATRIX @ x, (6, 6))
     assert_allclose(J @ np.ones(6), MATRIX.sum(axis=1))
     with pytest.raises(InputError, match="adjoint="):

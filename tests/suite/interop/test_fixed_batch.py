@@ -149,7 +149,7 @@ NETWORKS = [(Attention, (5, 8)), (Recurrent, (6, 4)), (Pooled, (1, 6, 6))]
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "exported"])
 @pytest.mark.parametrize(("network", "shape"), NETWORKS)
-def test_files_of_pytorch(network, shape, dynamo, size, tmp_path):
+def test_files_of_pytorch_of_a_fixed_batch_run_with_another(network, shape, dynamo, size, tmp_path):
     pytest.importorskip("onnxscript")
     torch.manual_seed(0)
     module, file = network().eval(), str(tmp_path / "m.onnx")

@@ -18,7 +18,7 @@ PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"),
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page(name, monkeypatch):
+def test_every_example_of_the_page_runs(name, monkeypatch):
     for module in PAGES[name]:
         pytest.importorskip(module)
     monkeypatch.chdir(ROOT)

@@ -42,7 +42,7 @@ def check_grads(f, args, order):
 
 
 @pytest.mark.parametrize("kind", ["linearization", "transpose", "hessian", "kfac", "streamed"])
-def test_operators(kind):
+def test_operators_transform_by_jit_vmap_and_vjp_of_jax(kind):
     J = KINDS[kind]()
     f = J.to_jax()
     v = np.random.default_rng(0).standard_normal((2, 3, J.shape[1]))
@@ -168,7 +168,7 @@ g (double[3] x, double[3] w) => (double[3] y) {
 
 
 @pytest.mark.parametrize("text", [BRANCH, TURNS], ids=["If", "Loop"])
-def test_control_flow(text):
+def test_branches_and_loops_keep_their_derivatives_under_jit(text):
     """One function serves both branches; a loop stays a loop, and so do its derivatives."""
     model, w = oj.load(onnx.parser.parse_model(text)), np.array([0.9, -1.1, 1.2])
     f = model.to_jax(wrt=["x", "w"])

@@ -121,7 +121,7 @@ FACTORED = [name for name in CURVATURE if "kfac" in name or name == "shampoo"]
     ("name", "heuristic"),
     [("kfac", False), ("kfac", True), ("ekfac", False), ("shampoo", False)],
 )
-def test_inverses_of_factors(name, heuristic):
+def test_inverses_of_factors_are_traced_with_one_compilation(name, heuristic):
     """Taken inside, given as an argument, moved inside, and returned."""
     make, damped = CURVATURE[name], {"damping": 0.1, "heuristic": heuristic}
     K = make(POINT, engine="jax")

@@ -23,7 +23,7 @@ def double_precision():
 
 
 @pytest.mark.parametrize("kind", ["linearization", "transpose", "hessian", "kfac", "streamed"])
-def test_products_both_ways(kind):
+def test_products_by_lineax_are_ours_both_ways(kind):
     J = KINDS[kind]()
     A, u = J.to_lineax(), np.arange(float(J.shape[0]))
     assert (A.out_size(), A.in_size()) == J.shape

@@ -42,7 +42,7 @@ class ByHand:
 
 
 @pytest.mark.parametrize("library", ["cyipopt", "pounce"])
-def test_ipopt(program, library):
+def test_ipopt_solves_the_program_as_by_hand(program, library):
     module = pytest.importorskip(library)
     ours = program.to_cyipopt()
     counts = []
@@ -81,7 +81,7 @@ def test_as_many_iterations_as_by_hand(program):
     assert 0 < counts[0] <= counts[1]
 
 
-def test_pynumero(program):
+def test_pynumero_solves_the_program(program):
     solvers = pytest.importorskip("pyomo.contrib.pynumero.algorithms.solvers.cyipopt_solver")
     pytest.importorskip("cyipopt")
     x, info = solvers.CyIpoptSolver(program.to_pynumero(), {"print_level": 0}).solve()
@@ -89,7 +89,7 @@ def test_pynumero(program):
     assert_allclose(x, SOLUTION, atol=1e-6)
 
 
-def test_nlopt(program):
+def test_nlopt_solves_the_program_as_by_hand(program):
     nlopt = pytest.importorskip("nlopt")
     hand = nlopt.opt("LD_SLSQP", 4)
 
@@ -128,7 +128,7 @@ def test_an_algorithm_that_nlopt_lacks(program):
         program.to_nlopt("SLSQP")
 
 
-def test_nlpsol(program):
+def test_nlpsol_solves_the_program_as_by_hand(program):
     ca = pytest.importorskip("casadi")
     x = ca.MX.sym("x", 4)
     hand = {
@@ -205,7 +205,7 @@ def test_a_model_as_a_function():
     assert sparse == 12 < known  # W has two zeros besides the blocks of two samples
 
 
-def test_opti():
+def test_opti_solves_with_a_network_as_with_its_expressions():
     ca = pytest.importorskip("casadi")
     found = []
     for f in (parsed(NETWORK).to_casadi(), by_casadi(ca)):
@@ -240,6 +240,6 @@ def test_a_free_size_needs_an_example():
     assert f.size_in(0) == (4, 3)
 
 
-def test_scipy_agrees(program):
+def test_scipy_solves_the_same_program(program):
     found = minimize(**program.to_scipy(), method="trust-constr", tol=1e-10)
     assert_allclose(found.x, SOLUTION, atol=1e-4)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.peers
 
 
 @pytest.mark.parametrize("kind", ["linearization", "transpose", "block", "hessian", "streamed"])
-def test_dot_test(kind):
+def test_operators_pass_the_dot_test_of_pylops(kind):
     J = KINDS[kind]()
     P = J.to_pylops()
     assert P.shape == J.shape

@@ -127,7 +127,7 @@ def test_single_precision_stays_single():
     assert_allclose(slope[1], [2, 6])
 
 
-def test_numba_calls_it():
+def test_numba_calls_the_operator_in_object_mode():
     """The linker that PyTensor takes by itself."""
     f = oj.to_pytensor(MODEL, of="s", wrt="v", inputs={"t": T, "w": POINT[0], "b": POINT[1]})
     v = pt.dmatrix("v")

@@ -32,7 +32,7 @@ def loss():
 
 
 @pytest.mark.parametrize("kind", ["linearization", "transpose", "hessian", "kfac", "streamed"])
-def test_operators(kind):
+def test_operators_pass_gradcheck_to_the_second_order(kind):
     J = KINDS[kind]()
     f = J.to_torch()
     v = torch.randn(3, J.shape[1], dtype=torch.float64, requires_grad=True)
@@ -115,7 +115,7 @@ def test_a_compiled_program_multiplies(name):
     assert_allclose(product(V), 2 * PRODUCTS[name](J, V), **TIGHT)
 
 
-def test_third_order(loss):
+def test_third_derivatives_of_a_loss_are_those_of_plain_pytorch(loss):
     W1, W2 = (t.detach() for t in leaves())
     third = [
         torch.func.grad(lambda t, f=f: torch.func.hessian(lambda s: f(W1, W2 * s))(t))(

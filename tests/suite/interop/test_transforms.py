@@ -98,7 +98,7 @@ def plain(x):
 
 
 @pytest.mark.parametrize("name", OF_TORCH)
-def test_transforms_of_torch(name):
+def test_transforms_of_torch_give_those_of_the_plain_function(name):
     point = torch.tensor(X), torch.tensor(V)
     ours, theirs = (torch.utils._pytree.tree_leaves(OF_TORCH[name](f, *point))
                     for f in (MODEL.to_torch(), plain))  # fmt: skip
@@ -160,7 +160,7 @@ OF_JAX = {
 
 @pytest.mark.parametrize("double", [True, False], ids=["64 bits", "32 bits"])
 @pytest.mark.parametrize("name", OF_JAX)
-def test_transforms_of_jax(name, double):
+def test_transforms_of_jax_give_those_of_the_plain_function(name, double):
     """A double model takes and gives 32 bits where JAX has no others."""
     with jax.enable_x64(double):
         point = jax.numpy.asarray(X), jax.numpy.asarray(V)

@@ -35,7 +35,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("name", [*KINDS, *MADE])
-def test_operators_travel(name):
+def test_operators_arrive_the_same_by_every_way(name):
     J = (KINDS | MADE)[name]()
     new = {way: send(J) for way, send in WAYS.items()}
     v, u = (np.random.default_rng(0).standard_normal(n) for n in J.shape[::-1])

@@ -53,7 +53,7 @@ def test_toarray_comes_from_the_narrow_side_in_one_call(m, n):
 
 
 @pytest.mark.parametrize(("m", "n"), [(6, 20), (20, 6), (7, 7)])
-def test_chunks_of_columns(m, n, monkeypatch):
+def test_columns_are_multiplied_in_chunks(m, n, monkeypatch):
     monkeypatch.setattr(base, "CHUNK_BYTES", 8 * 20 * 4)
     count, A = [0], N(m, n)
     J = Counted(Dense(A), count)
@@ -82,7 +82,7 @@ def test_many_right_hand_sides_are_one_call():
     ],
     ids=str,
 )  # fmt: skip
-def test_rows_and_columns(key):
+def test_rows_and_columns_are_selected_as_in_numpy(key):
     A = N(6, 4)
     rows, columns = key if isinstance(key, tuple) else (key, slice(None))
     expected = A[np.atleast_1d(np.arange(6)[rows])][:, np.atleast_1d(np.arange(4)[columns])]
@@ -159,7 +159,7 @@ def test_repr_is_mathematics(J, text):
 
 
 @pytest.mark.parametrize("kind", [OnnxJacError, *OnnxJacError.__subclasses__()])
-def test_errors_travel(kind):
+def test_errors_survive_pickling_and_new(kind):
     """Also via `__new__`, as in libraries that pickle tracebacks."""
     for again in (pickle.loads(pickle.dumps(kind("why"))), kind.__new__(kind, "why")):
         assert type(again) is kind

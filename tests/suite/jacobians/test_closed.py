@@ -173,7 +173,7 @@ def drawn(name, seed, dtype=np.float64):
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128, np.int64], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", KINDS)
-def test_closed_forms(name, seed, dtype):
+def test_closed_forms_are_those_of_the_matrix(name, seed, dtype):
     """Each equals NumPy's for the matrix, without a Krylov solver, and its inverse inverts back."""
     J, dense = drawn(name, seed, dtype)
     M, expected = J.inverse(), np.linalg.inv(dense)
@@ -195,7 +195,7 @@ def test_closed_forms(name, seed, dtype):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_solves(name):
+def test_solve_gives_what_numpy_gives(name):
     J, dense = drawn(name, 3)
     for b in (Draw(8).normal(N), Draw(9).normal(N, 2)):
         assert_allclose(J.solve(b), np.linalg.solve(dense, b), **CLOSE)

@@ -113,7 +113,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", POSITIVE)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions(name, kind, dtype, monkeypatch):
+def test_functions_by_structure_are_those_of_scipy(name, kind, dtype, monkeypatch):
     """Each equals SciPy's for the matrix, and follows from the structure."""
     J = POSITIVE[kind](Draw(1, dtype))
     function, expected = FUNCTIONS[name]
@@ -130,7 +130,7 @@ def test_functions(name, kind, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", POSITIVE | OTHERS)
-def test_decompositions(kind, dtype, monkeypatch):
+def test_singular_and_eigenvectors_by_structure_give_the_matrix_back(kind, dtype, monkeypatch):
     J = (POSITIVE | OTHERS)[kind](Draw(1, dtype))
     if dtype is np.complex128 and kind.startswith("circulant"):
         J = Circulant(J.kernel.real, J.in_shape)  # a complex one has another basis
@@ -156,7 +156,7 @@ def test_decompositions(kind, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", OTHERS)
-def test_pseudo_inverses(kind, dtype, monkeypatch, inside):
+def test_pseudo_inverses_by_structure_are_those_of_numpy(kind, dtype, monkeypatch, inside):
     J = OTHERS[kind](Draw(2, dtype))
     dense = J.toarray()
     inside.forbid_columns() if kind != "two krons" else None

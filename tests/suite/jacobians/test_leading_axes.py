@@ -110,7 +110,7 @@ def test_products_reject_wrong_leading_axes():
 
 
 @pytest.mark.peers
-def test_tensors_of_pytorch():
+def test_tensors_of_pytorch_give_the_products_of_matrices():
     torch = pytest.importorskip("torch")
     J = Dense(A.real, (5,), (4,))
     for found, expected in zip(

@@ -22,7 +22,7 @@ from onnxjac.jacobians.text import joined
     ],
     ids=["an absent block", "a sum as a factor", "sums as factors"],
 )
-def test_text(make, text):
+def test_the_text_of_a_composed_operator_is_its_formula(make, text):
     diagonal, dense = Diagonal(np.array([2.0, 3.0])), Dense(np.array([[1.0, 2.0], [3.0, 5.0]]))
     assert str(make(diagonal, dense)) == text
 

@@ -77,7 +77,7 @@ def test_a_curve_moves_several_tensors(engine):
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_loop(count):
+def test_the_jet_of_a_loop_has_the_derivatives_of_its_iterations(count):
     x, rows = np.array([0.5, -0.75]), curve_of(np.random.default_rng(2), 4, (2,))
     _, found = oj.jet(parse(LOOP), {"x": x, "count": np.array(count)}, {"x": rows})
 
@@ -96,7 +96,7 @@ def test_a_loop(count):
 
 
 @pytest.mark.parametrize("go", [True, False])
-def test_a_branch(go):
+def test_the_jet_of_a_branch_is_that_of_the_side_taken(go):
     point, rows = {"x": np.array([0.5]), "go": np.array(go)}, np.eye(4)[:, :1]
     _, found = oj.jet(parse(BRANCH), point, {"x": rows})
     function = (lambda t: [MP.exp((MP.mpf(0.5) + t) ** 2)]) if go else (
@@ -205,7 +205,7 @@ def test_series_take_the_dtype_of_their_tensor():
 
 
 @pytest.mark.peers
-def test_series_of_tensors():
+def test_series_of_tensors_give_the_jet_of_numpy():
     """Stacked or in lists, at a point of their library or of NumPy, by its engine or another."""
     torch = pytest.importorskip("torch")
     model, _ = mlp([3, 8, 1])

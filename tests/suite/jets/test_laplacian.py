@@ -22,12 +22,12 @@ X = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
 
 
 @pytest.mark.parametrize("engine", [None, "numpy"])
-def test_a_sum_of_cubes(engine):
+def test_the_laplacian_of_a_sum_of_cubes_is_linear(engine):
     expected = 6 * X @ [1, 2, 3]
     np.testing.assert_allclose(oj.laplacian(parse(CUBES), {"x": X}, engine=engine), expected)
 
 
-def test_weights_and_columns():
+def test_weights_and_columns_scale_the_terms_of_a_laplacian():
     model = parse(CUBES)
     w = np.array([1.0, -2.0, 0.5])
     for weights in (w, {"x": w}):
@@ -38,7 +38,7 @@ def test_weights_and_columns():
                                6 * X @ ((sigma**2).sum(1) * [1, 2, 3]))  # fmt: skip
 
 
-def test_random_directions():
+def test_an_estimated_laplacian_is_right_within_its_error():
     """H is diagonal here, so that vectors of signs have no error; a mixed term has some."""
     found = oj.laplacian(parse(CUBES), {"x": X}, samples=3)
     np.testing.assert_allclose(found.value, 6 * X @ [1, 2, 3])
@@ -69,7 +69,7 @@ def test_samples_that_mix_are_one(text):
         np.testing.assert_allclose(value, np.trace(H.toarray()))
 
 
-def test_several_tensors():
+def test_the_laplacian_over_several_tensors_sums_theirs():
     point = {"x": np.array([[0.5], [1.0]]), "y": np.array([[0.25], [-1.0]])}
     x, y = point.values()
     expected = -np.sin(x) * np.exp(y) + 2 * y**2 + np.sin(x) * np.exp(y) + 2 * x**2
@@ -78,7 +78,7 @@ def test_several_tensors():
     np.testing.assert_allclose(oj.laplacian(parse(PLANE), point, power=2), fourth, atol=1e-12)
 
 
-def test_derivatives_by_name():
+def test_names_select_mixed_derivatives_of_any_order():
     point = {"x": np.array([[0.5], [1.0]]), "y": np.array([[0.25], [-1.0]])}
     x, y = point.values()
     s, c, e = np.sin(x), np.cos(x), np.exp(y)

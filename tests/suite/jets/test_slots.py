@@ -94,7 +94,7 @@ def test_equal_to_the_trace_of_the_hessian(name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("options", [{"power": 2}, {"samples": 3, "seed": 1}])
-def test_equal_without_slots(name, options, monkeypatch):
+def test_a_laplacian_is_the_same_without_slots(name, options, monkeypatch):
     text, shapes, _ = CASES[name]
     point = drawn(shapes)
     found = oj.laplacian(parse(text), point, **options)

@@ -364,7 +364,7 @@ def test_loading_what_exporters_note(exporter):
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_loading(kind):
+def test_the_work_of_loading_is_linear_in_nodes(kind):
     assert_linear(lambda n: partial(load, GRAPHS[kind](n)), 8)
 
 
@@ -406,7 +406,7 @@ def test_uses_of_the_weights_of_a_fan():
 
 
 @pytest.mark.parametrize("task", ["linearize", "jvp", "tosparse"])
-def test_memory(task):
+def test_the_memory_of_a_task_is_linear_in_nodes(task):
     def made(n):
         return partial(TASKS[task], load(tower(n)))
 

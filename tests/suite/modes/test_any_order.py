@@ -195,7 +195,7 @@ def test_blocks_are_parts_of_the_whole(small):
     np.testing.assert_allclose(dense, dense.T, atol=1e-12)
 
 
-def test_products_by_name(small):
+def test_a_hessian_multiplies_tangents_by_name(small):
     v = np.random.default_rng(1).standard_normal(44)
     parts = {"w0": v[:16].reshape(4, 4), "x": v[16:28].reshape(3, 4), "w1": v[28:].reshape(4, 4)}
     np.testing.assert_allclose(flat(small.apply(parts), parts), small @ v)

@@ -115,7 +115,7 @@ def test_random_values_and_steps_are_not_compared():
     assert oj.check_derivative(noisy, grad=np.ones_like, at=X).verdict == "not compared"
 
 
-def test_operators_of_scipy():
+def test_a_wrong_adjoint_of_a_scipy_operator_is_found():
     def operator(adjoint):
         return LinearOperator((8, 8), np.fft.fft, adjoint, dtype=complex)
 
@@ -156,7 +156,7 @@ def test_bad_calls_are_refused(options, message):
 
 
 @pytest.mark.peers
-def test_functions_of_torch():
+def test_a_wrong_vjp_of_a_function_of_torch_is_found():
     torch = pytest.importorskip("torch")
     A = torch.as_tensor(W)
 
@@ -175,7 +175,7 @@ def test_functions_of_torch():
 
 
 @pytest.mark.peers
-def test_functions_of_jax():
+def test_a_wrong_custom_vjp_of_jax_is_found():
     jax = pytest.importorskip("jax")
 
     @jax.custom_vjp

@@ -265,7 +265,7 @@ def test_steps_have_no_slopes_unless_these_are_estimated(twins):
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_exit_status(twins, capsys, tmp_path):
+def test_the_exit_status_tells_right_from_wrong(twins, capsys, tmp_path):
     given = ("--input", SAMPLES, "--layers", "0", "--json")
     optimised, rounded, steps = (str(twins / f"{name}.onnx")
                                  for name in ("optimised", "weights8", "int8"))  # fmt: skip

@@ -75,13 +75,13 @@ def test_carried_and_scanned_values(count):
 
 
 @pytest.mark.filterwarnings("ignore:.all. does not depend")
-def test_no_turns():
+def test_a_loop_of_no_turns_is_the_identity():
     J = powers_at(np.array([1.2, 0.7]), 0)
     np.testing.assert_array_equal(J["last", "x"].toarray(), np.eye(2))
     assert J["all", "x"].shape == (0, 2)
 
 
-def test_early_exit():
+def test_a_loop_that_exits_early_is_differentiated_as_far_as_it_ran():
     x = np.array([2.0, 0.5])
     J = powers_at(x, 10, limit=10.0)  # 4, 8, 16: three iterations
     np.testing.assert_allclose(J["last", "x"].toarray(), np.diag(4 * x**3))

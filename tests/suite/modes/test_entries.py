@@ -104,7 +104,7 @@ def test_every_derivative_takes_them(model):
     assert oj.load(made).run(point)[made.graph.output[1].name].ravel() == pytest.approx(J[0, 3, 0])
 
 
-def test_solvers_take_them(model):
+def test_solvers_take_entries_as_variables(model):
     optimize = pytest.importorskip("scipy.optimize")
     problem = oj.as_scipy(model, {"x": X}, of="f", wrt="x[0]")
     found = optimize.minimize(problem.fun, problem.x0, jac=problem.jac, method="L-BFGS-B")

@@ -43,7 +43,7 @@ def normal(*shape, seed=0):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_cases_of_onnx(case):
+def test_cases_of_onnx_give_their_gradients(case):
     s = session(case.model)
     for inputs, outputs in case.data_sets:
         names = [value.name for value in s.get_inputs()]
@@ -217,7 +217,7 @@ def test_the_gradient_penalty_by_differences():
     np.testing.assert_allclose(np.sum(dw1 * way), (up - down) / (2 * step), rtol=1e-6)
 
 
-def test_inside_a_branch():
+def test_a_gradient_inside_a_branch_is_that_of_its_side():
     text = """branches (bool wanted, double[3] x, double[3] w) => (double[3] d) {
         h = Mul(x, w)
         y = Sin(h)
@@ -236,7 +236,7 @@ def test_inside_a_branch():
     np.testing.assert_allclose(other, -np.exp(x))
 
 
-def test_inside_a_loop():
+def test_a_gradient_inside_a_loop_descends():
     # gradient descent on Σ (w − x)², written as a Loop
     found = run("""descent (int64 n, double[3] x, double[3] start)
         => (double[3] end, double[k] losses) {
@@ -256,7 +256,7 @@ def test_inside_a_loop():
     np.testing.assert_allclose(found["losses"], [np.sum((w - x) ** 2) / 4**k for k in range(5)])
 
 
-def test_inside_a_scan():
+def test_a_gradient_inside_a_scan_is_taken_for_each_row():
     # over rows r of x: the gradient of Σ r² w in r
     found = run("""rows (double[5,3] x, double[3] w) => (double[3] sum, double[5,3] slopes) {
         sum, slopes = Scan<num_scan_inputs = 1, body = row (double[3] before, double[3] r)
@@ -347,7 +347,7 @@ def test_other_open_dimensions_stay_open():
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
-def test_exported_networks(name):
+def test_a_gradient_node_in_a_file_of_pytorch_gives_its_vjp(name):
     # a Gradient node appended to a file of PyTorch's, against oj.vjp of that file
     proto = onnx.load(ROOT / "tests" / "models" / f"{name}.onnx")
     weights = [t.name for t in proto.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]

@@ -159,7 +159,7 @@ def test_repr_and_str_say_what_it_is(net):
 # -- jvp, vjp, grad --------------------------------------------------------------------------------
 
 
-def test_jvp(net):
+def test_a_jvp_is_the_jacobian_times_the_tangents(net):
     v = RNG.standard_normal((2, 3))
     y, dy = oj.jvp(net, {"x": X}, {"x": v, "b": np.ones(3)})
     assert_allclose(y["y"], np.tanh(H) * X)
@@ -168,7 +168,7 @@ def test_jvp(net):
     assert_allclose(dh["h"], v @ W)
 
 
-def test_vjp(net):
+def test_a_vjp_is_the_cotangents_times_the_jacobian(net):
     u = RNG.standard_normal((2, 3))
     y, pullback = oj.vjp(net, {"x": X}, wrt=["w", "b"])
     expected = {"w": X.T @ (u * SLOPE * X), "b": (u * SLOPE * X).sum(axis=0)}
@@ -183,7 +183,7 @@ def test_vjp(net):
 
 
 @pytest.mark.parametrize("keep", [0, 1])
-def test_grad(keep):
+def test_grad_is_the_derivative_of_one_number(keep):
     m = model(f"s = Mul(x, x) y = ReduceSum<keepdims={keep}>(s)",
               f"(double[2,3] x) => (double{['', '[1,1]'][keep]} y)")
     assert_allclose(oj.grad(m, {"x": X})["x"], 2 * X)
@@ -406,7 +406,7 @@ def test_the_dtype_is_the_models(kind, dtype, engine):
 
 
 @pytest.mark.parametrize("inner", [1, 10])
-def test_casts_inside(inner):
+def test_casts_inside_keep_a_float64_jacobian_of_the_inner_values(inner):
     """float64 outside, lower precision inside: J is float64 and uses the inner values."""
     m = model(f"n = Cast<to={inner}>(x) t = Tanh(n) z = Mul(t, n) d = Cast<to=11>(z) y = Add(d, x)")
     J = oj.linearize(m, {"x": X}, of=["y", "t"], wrt=["x", "t"])

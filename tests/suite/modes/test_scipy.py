@@ -45,7 +45,7 @@ def near(actual, expected, rtol):
 
 
 @pytest.mark.parametrize("solver", ["arpack", "propack", "lobpcg"])
-def test_svds(J, dense, rtol, solver):
+def test_svds_finds_the_largest_singular_values(J, dense, rtol, solver):
     start = {} if solver == "lobpcg" else {"v0": np.ones(J.shape[0], J.dtype)}
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
@@ -58,7 +58,7 @@ def test_svds(J, dense, rtol, solver):
     near(u.T @ dense @ vt.T, np.diag(s), loose)
 
 
-def test_eigsh(J, dense, rtol):
+def test_eigsh_finds_the_largest_eigenvalues_of_normal_products(J, dense, rtol):
     normal = J.T @ J
     assert isinstance(normal, Jacobian)
     values, vectors = linalg.eigsh(normal, k=4, v0=np.ones(J.shape[1], J.dtype))
@@ -69,7 +69,7 @@ def test_eigsh(J, dense, rtol):
 
 
 @pytest.mark.parametrize("solver", [linalg.lsmr, linalg.lsqr])
-def test_least_squares(J, dense, rtol, b, solver):
+def test_damped_least_squares_reach_the_unique_minimum(J, dense, rtol, b, solver):
     """The minimum of ‖J x - b‖² + ‖x‖², which is unique."""
     tolerances = {"atol": rtol * 1e-4, "btol": rtol * 1e-4}
     x = solver(J, b, damp=1.0, **tolerances)[0]
@@ -78,7 +78,7 @@ def test_least_squares(J, dense, rtol, b, solver):
 
 @pytest.mark.parametrize("solver", [linalg.gmres, linalg.cg, linalg.minres, linalg.bicgstab])
 @pytest.mark.parametrize("form", ["own", "scipy"])
-def test_linear_systems(J, dense, rtol, b, solver, form):
+def test_krylov_solvers_take_sums_with_either_identity(J, dense, rtol, b, solver, form):
     """(JᵀJ + I) x = Jᵀ b, with the identity as ours and as SciPy's."""
     from onnxjac.jacobians import Identity
 

@@ -194,7 +194,7 @@ def test_the_share_to_prune_is_taken_by_name():
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_halves(kind):
+def test_sensitivities_of_half_weights_are_those_of_wide_ones(kind):
     dtype = np.dtype(getattr(ml_dtypes, kind, kind))
     weights = {n: MLP.constants[n].astype(dtype) for n in "WV"}
     model = parsed("h = MatMul(x, W) a = Tanh(h) y = Gemm<transB = 1>(a, V)",

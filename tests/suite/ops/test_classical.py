@@ -93,7 +93,7 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
-def test_coupled_probabilities(classes):
+def test_coupled_probabilities_have_the_slope_of_the_exact_minimum(classes):
     """Their derivative is that of the exact minimum, which runtimes only approximate."""
     pairs = classes * (classes - 1) // 2
     attrs = {

@@ -243,7 +243,7 @@ def test_every_jump_of_a_formula_is_a_kink(definition):
 
 
 @pytest.mark.usefixtures("clean_registry")
-def test_sympy_expressions():
+def test_expressions_of_sympy_are_definitions():
     x, g = sp.symbols("x g")
     assert repr(oj.derive("my.domain::F", g * sp.Max(x, 0))) == "Derived(my.domain::F: g*Max(0, x))"
     a, b, y = map(sp.IndexedBase, "aby")
@@ -256,7 +256,7 @@ def test_sympy_expressions():
 
 
 @pytest.mark.usefixtures("clean_registry")
-def test_integers_select():
+def test_integer_inputs_select_entries():
     """Gather and a loss over labels: negative labels count from the end."""
     text = "y = sum(log(sum(exp(x[n,k]), k)) - x[n,t[n]], n)"
     oj.derive("my.domain::F", text)

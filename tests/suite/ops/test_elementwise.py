@@ -105,13 +105,13 @@ def test_where_the_second_derivative_alone_jumps(op):
     assert by_rule(op, {}, np.zeros(1)) == [1.0]
 
 
-def test_parametric_kinks():
+def test_prelu_takes_its_slope_at_the_kink():
     dx, dy = by_rule("PRelu", {}, np.array([0.0, 0.0]), np.array([0.25, -1.0]))
     np.testing.assert_array_equal(dx, [0.25, -1.0])
     np.testing.assert_array_equal(dy, [0.0, 0.0])
 
 
-def test_remainder():
+def test_a_remainder_has_slopes_one_and_minus_the_quotient():
     x, y = np.array([5.3, -5.3, 5.3, -5.3]), np.array([2.0, 2.0, -2.0, -2.0])
     dx, dy = by_rule("Mod", {"fmod": 1}, x, y)
     np.testing.assert_array_equal(dx, 1)

@@ -64,7 +64,7 @@ INDICES = {
 
 
 @pytest.mark.parametrize("name", INDICES)
-def test_computed_indices(name):
+def test_computed_indices_are_arguments_of_a_compiled_kernel(name):
     """Indices as arguments of a compiled function, from the start and from the end."""
     shape, places, updates, attrs = INDICES[name]
     rng = np.random.default_rng(0)

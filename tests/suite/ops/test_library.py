@@ -132,7 +132,7 @@ def J(request):
     return at_a_point(request.param)
 
 
-def test_products(J):
+def test_products_with_boxes_are_computed_by_their_library(J):
     m, n = J.shape
     matrix = J.toarray()
     del MULTIPLIED[:]
@@ -150,7 +150,7 @@ def test_products_of_complex_numbers(J):
     close(J @ Box(v), J.toarray() @ v)
 
 
-def test_products_by_name(J):
+def test_a_box_is_multiplied_by_name(J):
     name = J.domain[1].name
     v = drawn(*J.domain[1].shape)
     (expected,), (y,) = J.apply({name: v}).values(), J.apply({name: Box(v)}).values()
@@ -162,7 +162,7 @@ def test_products_by_name(J):
         close(found[name], expected)
 
 
-def test_blocks(J):
+def test_blocks_and_slices_multiply_boxes(J):
     for spec in J.domain:
         block = J["y", spec.name]
         close(block @ Box(drawn(block.shape[1])), block.toarray() @ drawn(block.shape[1]))
@@ -188,7 +188,7 @@ def test_many_products_and_another_point(J):
     close(K @ Box(v), K.toarray() @ v)
 
 
-def test_operators_of_boxes():
+def test_operators_that_hold_boxes_multiply_arrays_of_either_kind():
     """An operator may hold arrays of the library: products of NumPy's arrays go there and back."""
     a, v = drawn(3, 4), drawn(8)
     K = Kron(Box(a), np.eye(2, dtype=np.float32), ())
@@ -215,7 +215,7 @@ def test_boxes_times_an_operator_of_tensors():
     assert isinstance(K @ v, np.ndarray)
 
 
-def test_points_of_boxes():
+def test_points_of_boxes_give_the_same_jacobian():
     J = at_a_point(MLP)
     K = oj.linearize(J.route.model, {name: Box(x) for name, x in J.point.items()}, wrt="W")
     assert (K.toarray() == J["y", "W"].toarray()).all()
@@ -318,7 +318,7 @@ def jax(monkeypatch):
 
 
 @pytest.mark.peers
-def test_arrays_of_jax(J, jax):
+def test_arrays_of_jax_give_arrays_of_jax(J, jax):
     v, u = drawn(J.shape[1]), drawn(J.shape[0])
     for y, expected in ((J @ jax.numpy.array(v), J @ v), (J.T @ jax.numpy.array(u), J.T @ u)):
         assert isinstance(y, jax.Array)

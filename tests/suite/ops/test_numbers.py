@@ -76,7 +76,7 @@ def same(actual, expected, rtol, atol):
 
 
 @pytest.mark.parametrize(("node", "feeds", "expected", "rtol", "atol"), list(cases()))
-def test_case_of_onnx(node, feeds, expected, rtol, atol):
+def test_a_numpy_kernel_gives_the_outputs_of_a_case_of_onnx(node, feeds, expected, rtol, atol):
     attrs = {a.name: python_value(helper.get_attribute_value(a)) for a in node.attribute}
     inputs = [feeds[name] if name else None for name in node.input]
     results = op.run(node.op_type, inputs, attrs, outputs=len(node.output))
@@ -210,7 +210,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES)
-def test_matmul_of_stacks(left, right):
+def test_matmul_multiplies_stacks_as_numpy_does(left, right):
     a, b = rng.normal(size=left), rng.normal(size=right)
     np.testing.assert_allclose(op.MatMul(a, b), np.matmul(a, b))
     if len(left) > 1 and len(right) > 1:

@@ -399,7 +399,7 @@ def test_an_empty_operand_does_not_end_the_process(op):
 @pytest.mark.parametrize("engine", ["numpy", None])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
-def test_no_time_steps(op, gates, direction, engine):
+def test_recurrences_over_no_time_steps_end_in_zero_states(op, gates, direction, engine):
     """The last states are 0, as in ONNX Runtime, whatever the initial ones."""
     d = 2 if direction == "bidirectional" else 1
     model = model_of(

@@ -31,7 +31,7 @@ PLAIN = [name for name in KERNELS if defs.has(name) and keywords(KERNELS[name])]
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_defaults(name):
+def test_the_defaults_of_a_transcription_are_those_of_its_schema(name):
     attributes = defs.get_schema(name).attributes
     wrong = {
         p.name: p.default

@@ -63,7 +63,7 @@ def agrees(op_type, inputs, attrs):
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_pools(name):
+def test_pools_place_their_windows_as_onnxruntime_does(name):
     op_type, how = name.split()[0], POOLS[name]
     agreed = [
         agrees(op_type, [signal(1, 2, n)], {**attrs, **how, "kernel_shape": [k]})
@@ -72,14 +72,14 @@ def test_pools(name):
     assert sum(agreed) > 0.6 * len(agreed)
 
 
-def test_convolutions():
+def test_convolutions_place_their_windows_as_onnxruntime_does():
     agreed = [
         agrees("Conv", [signal(1, 2, n), signal(3, 2, k)], attrs) for n, k, attrs in geometries()
     ]
     assert sum(agreed) > 0.4 * len(agreed)  # ONNX Runtime dilates nothing to the same size
 
 
-def test_transposed_convolutions():
+def test_transposed_convolutions_place_their_windows_as_onnxruntime_does():
     more = ({}, {"output_padding": [1]}, {"output_shape": [4]})
     agreed = [
         agrees("ConvTranspose", [signal(1, 2, n), signal(2, 3, k)], attrs)

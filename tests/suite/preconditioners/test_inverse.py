@@ -28,7 +28,7 @@ NEAR = {"rtol": 1e-6, "atol": 1e-7}
 
 
 @pytest.mark.parametrize("solver", CASES)
-def test_products_solve(solver):
+def test_products_with_an_inverse_solve_the_system(solver):
     matrix = CASES[solver]
     inv, expected = inverse(Dense(matrix), solver=solver), np.linalg.inv(matrix)
     b, B = RNG.standard_normal(30), RNG.standard_normal((30, 3))

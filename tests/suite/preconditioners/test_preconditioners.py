@@ -168,7 +168,7 @@ STRUCTURED = [
 
 @pytest.mark.parametrize("damping", [0.0, 0.3])
 @pytest.mark.parametrize("K", STRUCTURED, ids=str)
-def test_kronecker(K, damping):
+def test_the_kronecker_preconditioner_is_the_damped_inverse(K, damping):
     M = kronecker(K, damping=damping)
     check_operator(M, np.linalg.inv(K.toarray() + damping * np.eye(K.shape[0])))
 

@@ -20,7 +20,7 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_descent(name):
+def test_descent_over_ranks_takes_the_steps_of_one_process(name):
     """The first rank has no batches, and starts where the others do."""
     solve, more = SOLVERS[name]
     whole = solve(softmax_regression(), UNEVEN, **OPTIONS, **more)
@@ -35,7 +35,7 @@ def test_descent(name):
     assert all(np.array_equal(first.x, other.x) for other in others)
 
 
-def test_least_squares():
+def test_least_squares_take_residuals_of_all_ranks():
     """Residuals of all ranks, whose numbers differ; one rank has none."""
     model = oj.load(onnx.parser.parse_model(f"""{HEAD}
         g (double[N, 4] x, double[4] c) => (double[N] r) {{ h = MatMul(x, c) e = Exp(h)

@@ -43,7 +43,7 @@ def test_tensors_and_operators():
     assert named(oj.plots.plot_graph(J.T)) == named(ax)
 
 
-def test_before_and_after():
+def test_elimination_is_drawn_before_and_after():
     before, after = oj.plots.plot_elimination(steps(3, residual=True))
     assert before.get_title() == "as declared: 8 tensors, 10 operators"
     assert after.get_title() == "after elimination: 2 tensors, 1 operator"

@@ -166,7 +166,7 @@ def test_given_axes_are_used(J, draw):
         getattr(J, draw)(ax=ax)
 
 
-def test_nothing_to_draw():
+def test_a_matrix_without_entries_is_refused():
     with pytest.raises(oj.InputError, match="no entries"):
         Zero((0,), (3,), np.dtype(float)).plot()
     with pytest.raises(oj.InputError, match="ndarray"):

@@ -31,7 +31,7 @@ def titled(out):
     return found
 
 
-def test_report_of_digits(capsys):
+def test_the_report_of_digits_has_every_section(capsys):
     status, out, err = answer(capsys, "report", DIGITS)
     found = titled(out)
     assert (status, err) == (0, "")
@@ -64,7 +64,7 @@ def test_report_of_a_given_point(capsys):
     np.testing.assert_allclose(np.array(found["singular"][0].split(), float), exact, rtol=1e-4)
 
 
-def test_the_seed_decides(capsys):
+def test_the_seed_decides_the_singular_values(capsys):
     def values(seed):
         return titled(answer(capsys, "report", DIGITS, "--seed", seed)[1])["singular"]
 
@@ -177,7 +177,7 @@ def test_a_point_that_is_no_number(capsys, tmp_path):
         ([DIGITS, "--input", DIGITS], "is not an npz file"),
     ],
 )
-def test_refusals(capsys, argv, expected):
+def test_files_and_names_that_do_not_fit_are_refused(capsys, argv, expected):
     assert expected in refused(capsys, "report", *argv)
 
 
@@ -190,12 +190,12 @@ def test_refusals(capsys, argv, expected):
         ({"image": np.array([None])}, "not a plain array"),
     ],
 )
-def test_refused_arrays(capsys, tmp_path, arrays, expected):
+def test_arrays_that_do_not_fit_the_input_are_refused(capsys, tmp_path, arrays, expected):
     np.savez(tmp_path / "point.npz", **arrays)
     assert expected in refused(capsys, "report", DIGITS, "--input", str(tmp_path / "point.npz"))
 
 
-def test_a_damaged_archive(capsys, tmp_path):
+def test_a_damaged_archive_is_refused(capsys, tmp_path):
     content = bytearray(Path(SAMPLES).read_bytes())
     content[60:90] = bytes(30)
     (tmp_path / "point.npz").write_bytes(content)
@@ -215,7 +215,7 @@ def test_a_damaged_archive(capsys, tmp_path):
         ["report", DIGITS, "--dtype", "float16"],
     ],
 )
-def test_usage(capsys, argv):
+def test_a_wrong_call_is_status_2_with_one_line(capsys, argv):
     with pytest.raises(SystemExit) as stop:
         main(argv)
     assert stop.value.code == 2
@@ -227,14 +227,14 @@ def test_usage(capsys, argv):
     (["--help"], "onnxjac jacobian model.onnx -o jacobian.npz"),
     (["report", "--help"], "exit status: 0"),
 ])  # fmt: skip
-def test_help_and_version(capsys, argv, expected):
+def test_help_and_version_are_printed_with_status_0(capsys, argv, expected):
     with pytest.raises(SystemExit) as stop:
         main(argv)
     assert stop.value.code == 0
     assert expected in capsys.readouterr().out
 
 
-def test_as_a_module():
+def test_the_module_runs_on_an_ascii_terminal():
     """Run as a module, on a terminal that supports ASCII only."""
     command = [sys.executable, "-m", "onnxjac", "report", DIGITS, "--wrt", "nothing"]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
@@ -252,7 +252,7 @@ def parsed(text):
     return onnxjac.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
 
 
-def test_drawn_inputs():
+def test_inputs_are_drawn_in_the_shapes_and_types_declared():
     model = parsed("""g
         (float[n, 3] x, double[n] w, int64[m, 2] i, bool[k] b) =>
         (float[n, 3] y, double[n] v, int64[m, 2] j, bool[k] c)
@@ -304,7 +304,7 @@ def test_singular_values_of_symmetric_operators(diagonal):
     np.testing.assert_allclose(found.values, np.sort(diagonal)[:-6:-1], atol=1e-7)
 
 
-def test_section():
+def test_a_section_indents_its_lines_below_the_title():
     assert section("title", ["one", "two"]) == "title       one\n            two"
 
 

@@ -44,7 +44,7 @@ def test_the_image_is_beside_its_map(channels):
     assert ax is parent.child_axes[1]
 
 
-def test_bars_of_features():
+def test_features_are_drawn_as_bars_with_names():
     J = dense()["y", "x"]
     ax = plot(J, entry=(1, 0), sample=1)
     row = J.toarray().reshape(3, 2, 3, 4)[1, 0, 1]

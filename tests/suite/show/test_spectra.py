@@ -22,7 +22,7 @@ class Mirror(Hidden):
 VALUES = np.array([3.0, -2.0, 1.0, -0.5, 0.0, 0.0])
 
 
-def test_singular_values():
+def test_a_spectrum_is_drawn_as_its_singular_values():
     A = RNG.standard_normal((5, 8))
     (line,) = oj.plots.plot_spectrum(Dense(A)).lines
     assert_allclose(line.get_ydata(), np.linalg.svd(A, compute_uv=False))
@@ -43,7 +43,7 @@ def test_eigenvalues_of_both_signs_and_zeros():
 
 
 @pytest.mark.parametrize("kind", [Hidden, Mirror])
-def test_only_the_largest(kind, monkeypatch):
+def test_only_the_largest_values_of_a_large_operator_are_drawn(kind, monkeypatch):
     monkeypatch.setattr(spectra, "DRAWN_VALUES", 10)
     A = rotated(np.concatenate([[-9.0, 8, 7], np.linspace(0.1, 1, 40)]))
     ax = oj.plots.plot_spectrum(kind(A), 3)

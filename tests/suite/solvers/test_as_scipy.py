@@ -55,7 +55,7 @@ def test_root_by_krylov_with_our_inverse():
     assert found.success
 
 
-def test_forms():
+def test_the_form_decides_the_kind_of_derivatives():
     for form, kind in {"operator": Jacobian, "sparse": csr_array, "dense": np.ndarray}.items():
         p = as_scipy(rosenbrock(), {"x": START}, of="r", form=form)
         H = as_scipy(rosenbrock(), {"x": START}, of="f", form=form).hess(START)
@@ -133,7 +133,7 @@ def test_a_point_that_is_written_over_is_another_point(scalar):
     assert_allclose(scalar.fun(x), rosen(START + 2))
 
 
-def test_single_precision():
+def test_models_in_single_precision_are_minimised_in_double():
     p = as_scipy(rosenbrock("float32"), {"x": START}, of="f")
     assert p.x0.dtype == p.jac(p.x0).dtype == np.float64
     found = minimize(p.fun, p.x0, jac=p.jac, method="L-BFGS-B")
@@ -233,7 +233,7 @@ def test_complex_numbers_are_refused(call):
         call(as_scipy(rosenbrock(), {"x": START}, of="f"))
 
 
-def test_natural_mistakes():
+def test_natural_mistakes_are_refused_with_advice():
     model = parsed(DRIVEN)
     point = {"u": [2.0, -1.0], "time": [0.0]}
     p = as_scipy(model, point, t="time")

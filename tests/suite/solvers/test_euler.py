@@ -49,7 +49,7 @@ def test_the_residual_is_a_model():
     assert_allclose(G.toarray(), np.eye(16) - 0.25 * F.toarray(), atol=1e-12)
 
 
-def test_several_states():
+def test_each_of_several_states_has_its_own_rate():
     """Each state has its own rate: u̇ = u − u v, v̇ = u v − v."""
     start = {"u": np.array([1.0, 2.0]), "v": np.array([0.5, 1.0])}
     states = implicit_euler(parsed(LOTKA), start, step=0.1, steps=3, rtol=1e-13)

@@ -103,7 +103,7 @@ def dense_trace(f, model, point, damping, wrt):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("wrt", ["V", ["V", "W"]])
-def test_traces_of_functions(model, point, name, wrt):
+def test_traces_of_functions_and_their_slopes_are_the_dense_ones(model, point, name, wrt):
     """Also where most of the Krylov space is exhausted: C of W and V has eigenvalues 0."""
     f, slope = FUNCTIONS[name]
     options = {"of": "loss", "at": "y", "wrt": wrt, "by": ["W", "x"], "probes": 20, "steps": 3}

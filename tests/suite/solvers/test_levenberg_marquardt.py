@@ -22,13 +22,13 @@ def test_every_problem_of_nist_is_there():
     assert len(NAMES) == 27
 
 
-def test_formulas():
+def test_the_formulas_of_solvers_hold_as_written():
     assert not doctest.testmod(solvers.formulas).failed
 
 
 @pytest.mark.parametrize("start", [0, 1], ids=["far", "near"])
 @pytest.mark.parametrize("name", NAMES)
-def test_certified_values(name, start):
+def test_the_values_certified_by_nist_are_found(name, start):
     problem = regression(name)
     point = {**problem.starts[start], **problem.data}
     found = levenberg_marquardt(
@@ -55,7 +55,7 @@ def test_the_result_is_that_of_least_squares():
     assert_allclose(found.optimality, cosines.max())
 
 
-def test_rosenbrock():
+def test_the_minimum_of_rosenbrock_is_found():
     found = levenberg_marquardt(rosenbrock(), START, of="r")
     assert found.success
     assert_allclose(found.tensors["x"], np.ones(5), atol=1e-8)
@@ -69,7 +69,7 @@ def test_other_ways_lead_there_too(options):
     assert_allclose(found.x, np.ones(5), atol=1e-6)
 
 
-def test_in_single_precision():
+def test_levenberg_marquardt_stays_in_single_precision():
     start = {"x": np.array(START["x"], np.float32)}
     found = levenberg_marquardt(rosenbrock("float32"), start, of="r")
     assert found.x.dtype == np.float32
@@ -145,7 +145,7 @@ def test_iterations_are_limited():
     assert "maximum number" in found.message
 
 
-def test_against_scipy():
+def test_levenberg_marquardt_finds_the_minimum_of_scipy():
     problem = regression("Chwirut2")
     (b1, b2, b3), x, y = problem.starts[1].values(), problem.data["x"], problem.data["y"]
     other = least_squares(

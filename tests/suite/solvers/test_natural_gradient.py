@@ -12,7 +12,7 @@ from solvers.models import labelled, logistic, rosenbrock
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 
 
-def test_logistic_regression():
+def test_the_gradient_vanishes_at_the_solution_of_logistic_regression():
     """The explicit gradient vanishes at the solution."""
     data = labelled()
     found = natural_gradient(logistic(), data, of="f", at="logits", wrt="w", gtol=1e-10)
@@ -54,7 +54,7 @@ def test_any_curvature_and_preconditioner():
     assert found.products == found.nit == len(met)  # one product each, since M is the inverse
 
 
-def test_in_single_precision():
+def test_natural_gradient_stays_in_single_precision():
     data = {name: a.astype(np.float32) for name, a in labelled().items()}
     found = natural_gradient(logistic("float32"), data, of="f", at="logits", wrt="w", gtol=1e-5)
     exact = natural_gradient(logistic(), labelled(), of="f", at="logits", wrt="w", gtol=1e-10)
@@ -62,7 +62,7 @@ def test_in_single_precision():
     assert_allclose(found.x, exact.x, rtol=1e-3)
 
 
-def test_values_fall():
+def test_values_fall_at_every_step():
     met = []
     natural_gradient(
         rosenbrock(), {"x": START}, of="f", at="r", callback=lambda s: met.append(s.fun)

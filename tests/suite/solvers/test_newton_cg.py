@@ -27,7 +27,7 @@ def test_rosenbrock_step_by_step_as_scipy(globalization, method):
 
 
 @both
-def test_logistic_regression(globalization, method):
+def test_the_minimum_of_logistic_regression_is_that_of_scipy(globalization, method):
     data = labelled()
     signed = data["X"] * data["y"][:, None]
 
@@ -44,7 +44,7 @@ def test_logistic_regression(globalization, method):
     assert_allclose(gradient(found.x), 0, atol=1e-7)
 
 
-def test_in_single_precision():
+def test_newton_cg_stays_in_single_precision():
     found = newton_cg(rosenbrock("float32"), {"x": START}, of="f", tol=1e-3)
     assert_allclose(found.tensors["x"], np.ones(5), atol=1e-2)
     assert found.tensors["x"].dtype == np.float32

@@ -29,7 +29,7 @@ def root():
 
 
 @pytest.mark.parametrize("options", [{}, {"preconditioner": ilu}, {"solver": bicgstab}])
-def test_against_scipy(root, options):
+def test_newton_krylov_finds_the_root_of_scipy(root, options):
     point = grid()
     found = newton_krylov(reaction(), point, wrt="u", rtol=1e-12, **options)
     assert found.success
@@ -57,7 +57,7 @@ def test_convergence_is_superlinear():
     assert rates[-1] < rates[0] / 10
 
 
-def test_in_single_precision(root):
+def test_newton_krylov_stays_in_single_precision(root):
     point = grid(dtype="float32")
     found = newton_krylov(reaction(dtype="float32"), point, wrt="u", rtol=1e-5)
     assert found.x.dtype == np.float32

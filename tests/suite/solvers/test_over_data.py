@@ -41,7 +41,7 @@ def loss(network, reduction="mean", **options):
 
 @every_way
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_and_gradient(network, data, options, reduction):
+def test_loss_and_gradient_over_batches_are_those_of_all_samples(network, data, options, reduction):
     model = loss(network, reduction)
     f = oj.value_and_grad(model, wrt="W")
     wanted, slopes = f({**DATA, **WEIGHTS})
@@ -87,7 +87,7 @@ def test_the_reduction_must_be_said(network):
 
 @every_way
 @pytest.mark.parametrize("solve", [oj.newton_cg, oj.natural_gradient])
-def test_descent(network, data, options, solve):
+def test_descent_over_batches_takes_the_steps_of_all_samples(network, data, options, solve):
     """The same steps as for all samples at once."""
     model = loss(network)
     more = {"at": "z"} if solve is oj.natural_gradient else {}
@@ -108,7 +108,7 @@ def test_natural_gradient_of_an_appended_loss(network):
 
 
 @every_way
-def test_least_squares(data, options):
+def test_least_squares_over_batches_fit_the_same_curve(data, options):
     """A curve whose residuals come in batches."""
     model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
     g (double[N,3] x, int64[N] target, double[3] c) => (double[N] r)

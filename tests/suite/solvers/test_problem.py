@@ -48,7 +48,7 @@ def points(n, count=5):
     return np.random.default_rng(0).uniform(1, 5, (count, n))
 
 
-def test_derivatives(program):
+def test_derivatives_of_the_program_are_those_by_hand(program):
     for x in points(4):
         v, factor = np.array([0.5, -2.0]), 3.0
         slopes, J, H = by_hand(x, v, factor)
@@ -62,7 +62,7 @@ def test_derivatives(program):
 
 
 @pytest.mark.parametrize("name", ["program", "coupled"])
-def test_structures_stay(name, request):
+def test_structures_stay_at_every_point_and_multiplier(name, request):
     p = request.getfixturevalue(name)
     rows, columns = p.hess_structure
     whole = {*zip(rows, columns, strict=True), *zip(columns, rows, strict=True)}
@@ -79,7 +79,7 @@ def test_structures_stay(name, request):
     assert (rows >= columns).all()
 
 
-def test_several_models(coupled):
+def test_several_models_form_one_program(coupled):
     p = coupled
     assert (p.n, p.m) == (5, 3)
     assert repr(p) == "min f(x 3, u 2) subject to r 3: 5 variables, 3 constraints"
@@ -113,12 +113,12 @@ def test_one_run_serves_values_of_one_model(program):
 
 
 @pytest.mark.parametrize(("method", "hess"), [("trust-constr", True), ("slsqp", False)])
-def test_scipy_solves_it(program, method, hess):
+def test_scipy_solves_the_program_with_and_without_the_hessian(program, method, hess):
     found = minimize(**program.to_scipy(hess=hess), method=method, tol=1e-10)
     assert_allclose(found.x, SOLUTION, atol=1e-4)
 
 
-def test_without_constraints():
+def test_a_program_without_constraints_is_minimised():
     p = oj.problem(parsed(CHEAP), {"u": [1.0, 1.0], "p": [1.0, 2.0]}, wrt="u")
     assert (p.n, p.m, len(p.constraints(p.x0)), p.jacobian(p.x0).shape) == (2, 0, 0, (0, 2))
     found = minimize(**p.to_scipy(), method="trust-constr")

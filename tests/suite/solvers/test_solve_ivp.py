@@ -48,14 +48,14 @@ def index_one(*, start=1.0, **options):
 
 
 @both
-def test_van_der_pol(method):
+def test_van_der_pol_reaches_the_published_solution(method):
     found = oj.solve_ivp(VAN_DER_POL, {"u": [2.0, 0.0]}, (0, 2000), rtol=1e-6, method=method)
     assert_allclose(found.y[:, -1], VAN_DER_POL_AT_2000, rtol=1e-3)
 
 
 @both
 @pytest.mark.parametrize("form", ["rate", "dae"])
-def test_robertson(method, form):
+def test_robertson_reaches_the_published_solution_in_either_form(method, form):
     """The same as an ODE and with u₁ + u₂ + u₃ = 1 in place of an equation."""
     found = oj.solve_ivp(
         ROBERTSON, {"u": [1.0, 0.0, 0.0]}, (0, 1e11), of=form, method=method, rtol=1e-5,
@@ -250,7 +250,7 @@ def test_the_order_of_bdf(order, growth):
 
 @both
 @pytest.mark.parametrize("end", [4.0, -0.9])
-def test_dense_output(method, end):
+def test_dense_output_follows_the_solution_between_steps(method, end):
     """Between steps as at steps, forward and backward in time, also in another process."""
     found = oj.solve_ivp(
         INDEX_ONE, {"u": [1.0], "z": [1.0]}, (0, end), mass=[1, 0], rtol=1e-6, atol=1e-6,
@@ -266,7 +266,7 @@ def test_dense_output(method, end):
 
 
 @both
-def test_events(method):
+def test_events_are_found_where_their_functions_cross_zero(method):
     """cos t = 0 falling at π / 2 and rising at 3π / 2; the second zero of u₂ − 0.4 ends it."""
 
     def crossing(t, u):
@@ -320,7 +320,7 @@ def test_algebraic_equations_that_come_to_hold_no_more():
 
 @pytest.mark.filterwarnings("ignore:'f' does not depend differentiably on 't'")
 @both
-def test_a_jump(method):
+def test_a_jump_of_the_rate_is_passed(method):
     """u̇ = 1 before t = 1, and −1 after it."""
     model = parsed("""jump (double[1] u, double t) => (double[1] f)
         <double one = {1.0}, double[1] two = {2.0}, double[1] none = {0.0}, double[1] up = {1.0}>
@@ -363,7 +363,7 @@ def test_at_time_0_a_step_cannot_become_shorter_for_ever():
 
 @pytest.mark.filterwarnings("error")
 @both
-def test_the_pendulum(method):
+def test_the_pendulum_of_index_one_swings_as_scipys_without_its_force(method):
     """Of index 1, 0 = |v|² − λ |x|² − g y, from a wrong λ, by SciPy's Radau without λ."""
     model = parsed("""pendulum (double[2] x, double[2] v, double[1] force)
         => (double[2] dx, double[2] dv, double[1] length)
@@ -389,7 +389,7 @@ def test_a_path_that_is_cut_is_said():
 
 
 @both
-def test_the_same_bits(method):
+def test_a_solution_has_the_same_bits_each_time(method):
     first, second = (index_one(method=method, rtol=1e-7) for _ in range(2))
     assert_array_equal(first.y, second.y)
 
@@ -471,7 +471,7 @@ def test_no_states_and_no_times():
 
 
 @pytest.mark.parametrize("solver", ["dense", "sparse", "krylov"])
-def test_a_full_mass(solver):
+def test_a_full_mass_is_solved_as_by_the_matrix_exponential(solver):
     """M u̇ = A u against the matrix exponential."""
     M, A = np.array([[2.0, 1.0], [1.0, 2.0]]), np.diag([-1.0, -1000.0])
     found = oj.solve_ivp(HALF, {"u": [1.0, 1.0]}, (0, 1), mass=M, linear_solver=solver, rtol=1e-7,

@@ -64,7 +64,7 @@ def test_entries_are_read_back(name, partition):
     assert error <= (1e-14 if found.substitution else 0)
 
 
-def test_rectangles():
+def test_rectangles_are_colored_but_by_partitions_that_need_a_square():
     A = np.where(np.random.default_rng(1).random((30, 50)) < 0.1, 1.0, 0)
     for partition in ("column", "row", "bidirectional"):
         found = coloring(A, partition)
@@ -82,7 +82,7 @@ def test_columns_of_a_color_share_no_row(name):
     assert (PATTERNS[name].astype(int) @ found.seeds[0]).max() == 1
 
 
-def test_numbers_of_products():
+def test_every_partition_takes_its_known_number_of_products():
     assert {p: coloring(arrow(200), p).products for p in PARTITIONS} == {
         "column": 200, "row": 200, "bidirectional": 3, "star": 2, "symmetric": 2,
         "acyclic": 2,
@@ -93,7 +93,7 @@ def test_numbers_of_products():
 
 
 @pytest.mark.parametrize("name", ["arrow", "band", "grid", "scattered"])
-def test_near_the_least(name):
+def test_colors_are_few_more_than_the_longest_row(name):
     """A colouring needs as many colours as the longest row; greedy ones use few more."""
     pattern = PATTERNS[name]
     assert width(pattern) <= coloring(pattern).products <= 1.5 * width(pattern)

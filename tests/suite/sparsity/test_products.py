@@ -24,7 +24,7 @@ def power(nodes, dtype=TensorProto.DOUBLE, shape=(3, 4)):
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("name", POWERS)
-def test_powers(name, transposed):
+def test_powers_by_multiplications_have_their_slopes_at_any_point(name, transposed):
     """d uᵏ = k uᵏ⁻¹, with uᵏ computed by multiplications; also at u = 0 and u = 1."""
     nodes, k = POWERS[name]
     J = power(nodes)

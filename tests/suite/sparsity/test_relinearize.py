@@ -125,7 +125,7 @@ def energy(n):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
 
 
-def test_hessian():
+def test_a_sparse_hessian_has_the_pattern_and_entries_of_the_dense_one():
     H = oj.hessian(oj.load(energy(9)), {"u": np.random.default_rng(0).standard_normal(9)})
     A = sparse(H)
     assert_allclose(A.toarray(), H.toarray(), rtol=1e-12, atol=1e-12)

@@ -42,7 +42,7 @@ def check_sparse(J, dense):
 
 
 @every_example
-def test_operator(name):
+def test_the_sparse_operator_is_the_dense_one(name):
     J, dense = draw(name, 1)
     check_sparse(J, dense)
     check_sparse(J.T, dense.T)
@@ -50,7 +50,7 @@ def test_operator(name):
 
 @pytest.mark.parametrize("name", GEOMETRIES)
 @pytest.mark.parametrize("pair", PAIRS, ids=" to ".join)
-def test_convolution(name, pair):
+def test_a_sparse_convolution_is_the_dense_one(name, pair):
     check_sparse(*convolution(Draw(3), *pair, GEOMETRIES[name]))
 
 
@@ -82,7 +82,7 @@ def test_pattern_from_either_end(name, backward):
 
 
 @every_example
-def test_colored_products(name):
+def test_colored_products_recover_every_entry(name):
     J, dense = draw(name, 1)
     coloring = colored(pattern(J), symmetric=False)
     A = coloring.pattern.astype(float)
@@ -90,19 +90,19 @@ def test_colored_products(name):
     assert_allclose(A.toarray(), dense, rtol=1e-12, atol=1e-12)
 
 
-def test_single_precision():
+def test_a_sparse_matrix_keeps_single_precision():
     A = sparse(Diagonal(np.ones(3, np.float32)) @ Dense(np.ones((3, 3), np.float32)))
     assert A.dtype == np.float32
 
 
 @pytest.mark.parametrize("format", ["csr", "csc", "coo", "dia"])
-def test_format(format):
+def test_the_matrix_has_the_format_asked_for(format):
     A = sparse(Diagonal(np.arange(1.0, 4)), format)
     assert A.format == format
     assert_allclose(A.toarray(), np.diag([1, 2, 3]))
 
 
-def test_too_large():
+def test_a_sparse_matrix_over_the_limit_is_refused():
     rows = Diagonal(np.ones(10**5)) @ Dense(np.ones((10**5, 1))) @ Dense(np.ones((1, 10**5)))
     with pytest.raises(LimitError, match=r"needs 1\d{11} bytes"):
         sparse(rows)

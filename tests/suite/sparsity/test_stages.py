@@ -13,7 +13,7 @@ from ..jacobians.examples import EXAMPLES, Draw
 
 
 @pytest.mark.parametrize("most", [3, 13])
-def test_sums_with_constants(most):
+def test_a_stage_of_sums_adds_products_and_constants(most):
     rng = np.random.default_rng(0)
     counts = rng.integers(2, most, 50)
     counts[7] = most
@@ -26,14 +26,14 @@ def test_sums_with_constants(most):
     assert_allclose(x[20:], expected, rtol=1e-12)
 
 
-def test_products():
+def test_a_stage_of_products_multiplies_pairs_of_entries():
     x = np.array([1.0, 2, 3, 5, np.nan, np.nan])
     Multiplied(np.array([1, 2]), np.array([3, 1]), slice(4, 6))(x)
     assert_allclose(x[4:], [10, 6])
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_strips(name, monkeypatch):
+def test_the_matrix_does_not_depend_on_its_strips(name, monkeypatch):
     """The matrix does not depend on the number of rows per strip."""
     monkeypatch.setattr(program, "STRIP", 5)
     monkeypatch.setattr("onnxjac.modes.sparse.choice.STRIP", 5)

@@ -75,7 +75,7 @@ def test_other_forms_come_from_the_same_residuals(library):
 
 
 @pytest.mark.parametrize("make", [linearization, hessian, damped])
-def test_products_by_name(make, library):
+def test_tensors_are_multiplied_by_name_as_numpy_arrays_are(make, library):
     C = make()
     tangents = {s.name: draw(*s.shape, seed=2) for s in C.domain}
     wanted = C.apply(tangents)
@@ -160,7 +160,7 @@ def test_plans_of_many_products(library):
         assert_allclose(K.T @ u, A.T @ u, **TIGHT)
 
 
-def test_sequences(library):
+def test_sequences_of_tensors_give_what_numpy_gives(library):
     model = loaded("""g (double[1,N] x) => (double[1,M] y)
         { t = Tanh(x) s = SequenceConstruct(x, t) y = ConcatFromSequence<axis=1>(s) }""")
     x = np.array([[0.3, -0.7]])

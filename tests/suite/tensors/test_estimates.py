@@ -50,7 +50,7 @@ def damped(**options):
 
 @pytest.mark.parametrize("name", ESTIMATES)
 @pytest.mark.usefixtures("same_draws")
-def test_estimates(name, device):
+def test_estimates_over_tensors_are_those_over_numpy(name, device):
     """The same numbers as over NumPy arrays, where the same probes are drawn."""
     A, B = damped(engine=f"torch:{device}"), damped()
     found, wanted, moved = (ESTIMATES[name](one) for one in (A, B, damped().to(device)))

@@ -112,6 +112,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_all_ways_agree(name):
+def test_all_ways_agree_on_a_graph_that_once_failed(name):
     verdict = examined(CASES[name], seed=0, number=0, dear=100)
     assert verdict.kind == "agreed", verdict.text

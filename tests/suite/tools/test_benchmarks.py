@@ -77,7 +77,7 @@ DEEP = {"tiny/deep", "tiny/resnet"}
 
 
 @pytest.mark.peers
-def test_peers_agree(elsewhere, request):
+def test_peers_give_the_products_they_are_timed_for(elsewhere, request):
     pytest.importorskip("backpack")
     pytest.importorskip("jax")
     pytest.importorskip("torch")
@@ -152,7 +152,7 @@ def test_the_least_arithmetic_of_an_mlp():
     assert traffic(workload, "jvp", 64) == 4 * (3 * (64 + 8) + 64)
 
 
-def test_examples():
+def test_examples_of_the_table_run():
     failed, tried = doctest.testmod(table)
     assert tried
     assert not failed

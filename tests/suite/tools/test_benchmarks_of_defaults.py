@@ -54,7 +54,7 @@ def test_when_a_preparation_pays(found, verdict):
     assert payback.row("w", "plan", found)[-2:] == verdict
 
 
-def test_examples():
+def test_examples_of_the_defaults_run():
     failed, tried = doctest.testmod(defaults)
     assert tried
     assert not failed

@@ -18,7 +18,7 @@ SECRET = np.arange(6, dtype=np.float32).reshape(2, 3) + 100
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_is_refused(name):
+def test_a_former_finding_is_refused(name):
     build, match = REFUSED[name]
     with pytest.raises(oj.OnnxJacError, match=match):
         differentiate(build().SerializeToString(), 0)

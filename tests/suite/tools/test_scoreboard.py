@@ -62,7 +62,7 @@ def test_a_way_that_traces_goes_where_shapes_are_traced_once():
     assert not any(way.goes(place) for place in places(OPERATORS[1]))
 
 
-def test_kinds_of_errors():
+def test_an_error_has_a_kind_unless_it_is_small():
     kinds = {4.0: "", 4.001: "another number", 0.0: "zero", float("nan"): "NaN",
              float("inf"): "infinite", None: ""}  # fmt: skip
     assert {found: replace(EXACT, found=found).kind for found in kinds} == kinds

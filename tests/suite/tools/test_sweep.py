@@ -70,7 +70,7 @@ def test_shards_are_all_of_it_once():
     assert sorted(chain(*parts)) == chosen(["Softmax"], (1, 1))
 
 
-def test_the_page(capsys, tmp_path):
+def test_the_page_has_a_row_for_each_operator(capsys, tmp_path):
     assert main(["--op", "Floor", "Tanh", "--jobs", "1"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^\| Tanh \| 2 \| 2 \| 0 \| 0 \| 2 \|", shown, re.M)
@@ -80,7 +80,7 @@ def test_the_page(capsys, tmp_path):
     assert file.read_text("utf-8") == shown
 
 
-def test_for_machines(capsys):
+def test_json_lists_every_case(capsys):
     assert main(["--op", "Tanh", "--jobs", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {case["op_type"] for case in found} == {"Tanh"}

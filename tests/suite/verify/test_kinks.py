@@ -158,7 +158,7 @@ def test_every_entry_belongs_to_an_operator_that_is_checked():
     assert not {name for name, domain in kinked if not domain} & FORMULAS.keys()
 
 
-def test_words():
+def test_the_kinks_of_an_operator_are_told_in_words():
     assert kink_set("Shrink") == "x = -lambd or x = lambd"
     assert kink_set("Elu") == "x = 0, unless alpha = 1"
     assert kink_set("Softsign") == "x = 0" + SECOND

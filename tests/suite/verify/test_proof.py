@@ -39,7 +39,7 @@ def test_operators_without_a_derivative():
     assert "piecewise constant" in proof.markdown()
 
 
-def test_unknown_operators():
+def test_a_proof_of_an_unknown_operator_suggests_another():
     with pytest.raises(oj.UnsupportedOp, match="Did you mean"):
         oj.prove("Tahn")
 

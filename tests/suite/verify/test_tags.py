@@ -40,7 +40,7 @@ def test_every_operator_and_port_has_a_verdict(table):
     assert all(row.verdict and row.evidence for row in table)
 
 
-def test_the_disagreements(table):
+def test_tags_disagree_with_proofs_where_listed(table):
     found = {}
     for row in table.disagreements():
         found.setdefault(row.op_type, set()).add(row.port)
@@ -58,13 +58,13 @@ def test_no_port_is_left_out_of_the_cases(table):
     ]
 
 
-def test_formats(table):
+def test_every_format_has_every_row(table):
     rows = list(csv.DictReader(io.StringIO(table.csv())))
     assert len(rows) == len(json.loads(table.json())) == len(table)
     assert len(table.markdown().splitlines()) == len(table) + 2
 
 
-def test_unknown_operator():
+def test_tags_of_an_unknown_operator_are_refused():
     with pytest.raises(oj.UnsupportedOp, match="no operator 'Hardmx'"):
         oj.tags("Hardmx")
 

@@ -155,7 +155,7 @@ def test_narrow_inputs_are_multiplied_out_from_their_side():
     assert_same(planned, dag)
 
 
-def test_a_narrow_middle():
+def test_a_part_between_narrow_vertices_becomes_a_small_matrix():
     """1000 → 6 → 800 → 6 → 1000: the part between the two narrow vertices is a small matrix."""
     sizes = (1000, 6, 800, 6, 1000)
     rng = np.random.default_rng(0)

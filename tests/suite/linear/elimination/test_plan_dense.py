@@ -62,12 +62,12 @@ def assert_accumulated(dag):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_chains(seed):
+def test_chains_accumulate_their_matrix_in_no_more_flops_than_sweeps(seed):
     assert_accumulated(random_chain(seed))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_dags(seed):
+def test_random_dags_accumulate_their_matrix_in_no_more_flops_than_sweeps(seed):
     assert_accumulated(random_dag(seed))
 
 
@@ -98,7 +98,7 @@ def test_a_matrix_has_the_type_of_its_dag():
 
 
 @pytest.mark.parametrize("file", MODELS)
-def test_networks(file):
+def test_networks_accumulate_their_matrix_in_no_more_flops_than_sweeps(file):
     model, point, values = loaded(file)
     J = linearize(model, point, wrt=tuple(below("tangent", values))[:6], engine="numpy")
     assert_accumulated(J.dag)

@@ -213,7 +213,7 @@ def beside(n):
     return Dag(((2, 4),) * (n + 2), ways, (0,), (n + 1,), FLOAT)
 
 
-def test_constants_fold():
+def test_constants_fold_into_their_neighbours():
     dag = line(Scalar(2, (2, 4), FLOAT), diagonal(), Scalar(-3, (2, 4), FLOAT), kron())
     assert [type(e.operator) for e in eliminated(dag).edges] == [Diagonal, Kron]
     assert_same(dag, eliminated(dag))

@@ -198,7 +198,7 @@ def test_every_second_number_of_a_vector(engine):
     assert_allclose((C @ half) @ V, dense @ V[::2], rtol=1e-13)
 
 
-def test_unknown_engines():
+def test_an_unknown_engine_is_refused_with_a_suggestion():
     J = Dense(np.eye(2))
     with pytest.raises(oj.InputError, match="Did you mean 'numpy'"):
         J.compile("nunpy")

@@ -41,14 +41,14 @@ NETWORKS = ("attentive", "mamba", "mobilenet", "resnet", "tagger", "unet", "vit"
 
 
 @every_example
-def test_operator(name):
+def test_a_compiled_operator_passes_every_check(name):
     J, dense = EXAMPLES[name][1](Draw(1))
     check_operator(Compiled(J, "numpy"), dense)
 
 
 @every_geometry
 @every_pair
-def test_convolution(name, pair):
+def test_a_compiled_convolution_passes_every_check(name, pair):
     J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
     check_operator(Compiled(J, "numpy"), dense)
 
@@ -65,7 +65,7 @@ def test_single_precision_stays_single(name):
 
 @pytest.mark.parametrize("columns", [(), (3,)], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks(name, columns):
+def test_one_program_multiplies_as_the_graph_of_a_network(name, columns):
     """J v and Jᵀ u, twice by one program."""
     model, point, values = loaded(name)
     dag = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag

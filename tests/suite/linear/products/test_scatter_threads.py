@@ -20,7 +20,7 @@ WANTED = np.stack([U[POINT["i"] == k].sum(0) for k in range(WORDS)])
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
-def test_compiled(engine):
+def test_a_compiled_product_loses_no_row_added_at_one_position(engine):
     J = oj.linearize(oj.load(onnx.parser.parse_model(TEXT)), POINT, wrt="w").compile(engine)
     for _ in range(5):
         assert_allclose((J.T @ U.ravel()).reshape(WANTED.shape), WANTED, rtol=1e-10)
@@ -38,7 +38,7 @@ def test_compiled_in_a_loop():
 
 
 @pytest.mark.parametrize("x", [np.zeros((2, 3, WIDTH)), np.ones((2, 3, 0))])
-def test_run(x):
+def test_a_run_loses_no_row_added_at_one_position(x):
     text = f"""{HEAD} g (double[2,3,w] x, int64[n,2] i, double[n,w] u)
         => (double[2,3,w] y) {{ y = ScatterND<reduction="add">(x, i, u) }}"""
     at = np.stack([RNG.integers(-2, 2, TOKENS), RNG.integers(-3, 3, TOKENS)], 1)
@@ -51,7 +51,7 @@ def test_run(x):
         assert_allclose(found["y"], wanted, rtol=1e-10)
 
 
-def test_exported():
+def test_an_exported_product_loses_no_row_added_at_one_position():
     program = oj.load(oj.export(oj.load(onnx.parser.parse_model(TEXT)), "vjp", POINT, wrt="w"))
     for _ in range(5):
         found = program.run({**POINT, "y_cotangent": U}, engine="onnxruntime")
