@@ -97,5 +97,5 @@ def test_imports_inside_the_package_are_relative():
         ("onnxjac.ops.new", "import onnx, numpy", set()),
     ],
 )
-def test_the_reader_of_imports(module, source, expected):
+def test_the_reader_finds_imports(module, source, expected):
     assert imports(module, source) == expected

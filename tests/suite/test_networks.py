@@ -77,7 +77,7 @@ def test_a_network_keeps_every_promise(file):
 
 @pytest.mark.peers
 @every
-def test_against_torch_itself(file):
+def test_products_along_other_directions_are_those_of_pytorch(file):
     """The same products along other directions, computed now."""
     torch = pytest.importorskip("torch")
     from networks.export import build, derivatives, draw, pure

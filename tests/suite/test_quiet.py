@@ -104,7 +104,7 @@ def test_every_exception_is_still_one():
         ("sp.sympify(text)", {"sympify"}),
     ],
 )
-def test_the_reader_of_names(source, expected):
+def test_the_reader_finds_names(source, expected):
     assert names(source) == expected
 
 

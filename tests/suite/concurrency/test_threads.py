@@ -70,7 +70,7 @@ def points(model, count=4):
 @pytest.mark.parametrize(
     ("path", "engine"), [(MLP, None), (MLP, "numpy"), (CNN, None)], ids=["mlp", "numpy", "cnn"]
 )
-def test_linearize_and_relinearize(path, engine):
+def test_threads_linearize_and_relinearize_each_at_their_points(path, engine):
     """All threads build and use templates at once, each at its own points."""
     at = points(oj.load(path))
     alone = [oj.linearize(oj.load(path), point, engine=engine) for point in at]
@@ -100,7 +100,7 @@ def test_products_while_others_relinearize(expected):
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
-def test_a_program_at_a_point(engine, inside):
+def test_threads_share_a_program_bound_to_a_point(engine, inside):
     model = oj.load(MLP)
     J = oj.linearize(model, point_of(model), engine=engine).relinearize(point_of(model))
     shared = inside.shared(J)

@@ -113,7 +113,7 @@ def test_one_sample_is_exact_with_all_that_couples_weight_and_bias(case, make):
     assert np.abs(K["W", "b"].toarray()).max() > 1e-3 * np.abs(F).max()
 
 
-def test_the_inputs_end_in_one():
+def test_the_inputs_of_a_joint_factor_end_in_one():
     model, point, weights = made("matmul, add")
     K = kfac(model, point, wrt=weights, joint=True, **OPTIONS)
     (f,), x = K.blocks, np.column_stack([point["x"], np.ones(N)])

@@ -14,7 +14,7 @@ from .models import network, parsed
 WEIGHTS = ["6.weight", "2.bias"]
 
 
-def test_kernel_of_a_batch():
+def test_the_kernel_of_a_batch_is_the_jacobian_times_its_transpose():
     model, point = network("mlp")
     J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()
     K = ntk(model, point, of="logits", wrt=WEIGHTS)
@@ -79,7 +79,7 @@ def test_the_gram_matrix_is_the_jacobian_transposed_times_itself():
     assert_allclose(G.toarray(), J.T @ J, atol=1e-12)
 
 
-def test_last_layer_in_megabytes():
+def test_the_jacobian_of_a_last_layer_takes_megabytes():
     """128 inputs, 3,100 outputs, one sample: a dense J would have 3,100² · 128 numbers, 10 GB."""
     model = parsed("""g (double[1, 128] x, double[3100, 128] W, double[3100] b)
     => (double[1, 3100] logits) { logits = Gemm<transB = 1>(x, W, b) }""")

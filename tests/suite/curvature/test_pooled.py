@@ -39,7 +39,7 @@ def data(request, tmp_path):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_form_of_data(name, data):
+def test_every_form_of_data_gives_the_curvature_of_the_whole(name, data):
     batches, options = data
     assert_equal(made(name, batches, **options), made(name, WHOLE))
 
@@ -119,7 +119,7 @@ def test_a_terminal_sees_the_batches(monkeypatch):
     assert "K-FAC" in screen.getvalue()
 
 
-def test_data_that_is_none():
+def test_data_of_no_batches_is_refused():
     with pytest.raises(oj.InputError, match="no batches"):
         made("kfac", [])
 

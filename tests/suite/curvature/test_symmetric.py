@@ -101,7 +101,7 @@ def test_blocks_diagonal_is_the_diagonal_of_the_hessian(name):
     assert_allclose(D.toarray(), expected, atol=1e-14)
 
 
-def test_blocks_of_any_curvature(G):
+def test_diagonal_blocks_drop_the_blocks_between_tensors(G):
     D = diagonal_blocks(G)
     assert_allclose(D["6.bias", "6.bias"].toarray(), G["6.bias", "6.bias"].toarray(), atol=1e-14)
     assert not D["6.bias", "4.bias"].toarray().any()

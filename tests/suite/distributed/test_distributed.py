@@ -137,7 +137,7 @@ def test_the_share_of_a_killed_worker_is_computed_again(client, tmp_path, reduct
     assert_allclose(C.T @ (A @ V), A.T @ A @ V, **TIGHT)
 
 
-def test_all_workers_restarted(client):
+def test_data_lost_with_all_workers_is_sent_again(client):
     """Data lost with the workers is sent again."""
     C = distributed(hessian_maker(), UNEVEN, client, reduction="mean", check=False)
     for pid in client.run(os.getpid).values():

@@ -237,7 +237,7 @@ NAMES = {
 
 @pytest.mark.parametrize("case", NAMES)
 @pytest.mark.parametrize("call", [oj.linearize, oj.vjp])
-def test_names_that_do_not_fit(case, call):
+def test_names_that_do_not_fit_are_refused(case, call):
     names, kind, message = NAMES[case]
     refused(kind, message, lambda: call(net(), POINT, **names))
 

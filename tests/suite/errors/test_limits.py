@@ -81,7 +81,7 @@ ROWS = ROWS.replace("r = Sin(s)", "r = Sin(s) o = Exp(r)")
     [(ENDLESS, "1,0.. steps"), (DOUBLING, "MiB"), (ROWS, "1,0.. steps")],
     ids=["endless", "doubling", "rows"],
 )
-def test_a_loop_without_end(body, match):
+def test_a_loop_without_end_is_stopped_by_the_limit(body, match):
     model = load(body, steps=1000, bytes=2**20)
     refused(match, lambda: model.run({"x": X}))
     refused(match, lambda: oj.linearize(model, {"x": X}))
@@ -110,13 +110,13 @@ def test_functions_in_one_another():
 
 
 @pytest.mark.parametrize("name", ["f0", "f1"])
-def test_functions_in_a_circle(name):
+def test_functions_in_a_circle_are_refused(name):
     pair = DOUBLED[: DOUBLED.index("<", DOUBLED.index("f1 (x)"))].replace("my.f2", f"my.{name}")
     with pytest.raises(oj.LoadError, match=r"circle.*'f1'"):
         load("y = my.f0(x)", pair)
 
 
-def test_the_nodes_of_a_model():
+def test_a_model_of_more_nodes_than_the_limit_is_refused():
     body = "a = Exp(x) b = Exp(a) y = Exp(b)"
     load(body, nodes=3)
     match = r"3 nodes, more than the limit of 2 nodes.*Limits\(nodes=3\)"
@@ -141,7 +141,7 @@ def test_toarray_has_a_limit():
 
 
 @pytest.mark.parametrize("value", [-1, 2.5, "1"])
-def test_a_limit_that_is_none(value):
+def test_a_limit_that_is_none_is_refused(value):
     with pytest.raises(oj.InputError, match="steps"):
         oj.Limits(steps=value)
 

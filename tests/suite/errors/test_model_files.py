@@ -73,7 +73,7 @@ def test_protos_without_a_graph_or_with_broken_sparse_weights():
     refused(LoadError, "'w'.*do not fit", lambda: load(sparse))
 
 
-def test_missing_external_data(tmp_path):
+def test_missing_external_data_is_named(tmp_path):
     path, _ = external(tmp_path)
     (tmp_path / "data.bin").unlink()
     refused(LoadError, "data of 'w' cannot be read.*data.bin", lambda: load(path))
@@ -105,7 +105,7 @@ def test_external_data_of_something_without_a_folder(tmp_path):
     refused(LoadError, "data of 'w'.*data.bin.*path", lambda: load(model.SerializeToString()))
 
 
-def test_a_weight_without_data():
+def test_a_weight_without_data_is_named():
     model = ir.from_proto(proto("y = Add(x, w)", "(float[2,3] x, float[2,3] w) => (float[2,3] y)"))
     model.graph.initializers.add(model.graph.inputs.pop())
     refused(LoadError, "'w' has no data", lambda: load(model))

@@ -82,7 +82,7 @@ def test_inputs_that_are_left_out(net):
 
 
 @pytest.mark.parametrize("engine", ["numpy", None])
-def test_an_index_out_of_range(net, engine):
+def test_an_index_out_of_range_is_an_error_of_its_operator(net, engine):
     with pytest.raises(oj.OnnxJacError, match="Gather"):
         oj.linearize(net, POINT | {"labels": [5]}, engine=engine)
 
@@ -161,7 +161,7 @@ def test_a_model_without_floating_inputs():
     "Softmax(x)", "LogSoftmax(x)", "LpNormalization(x)", "CumSum(x, axis)", "Hardmax(x)",
     "LayerNormalization(x, x)", "Gather(x, axis)",
 ])  # fmt: skip
-def test_an_axis_of_a_scalar(node):
+def test_an_axis_of_a_scalar_raises_no_text_of_python(node):
     """An answer, or a refusal that is no text of Python's."""
     net = model(f"y = {node}", "(double x) => (double y)", axis=np.array(0))
     said = ""

@@ -43,7 +43,7 @@ def test_an_operator_that_cannot_be_run(engine):
 
 
 @pytest.mark.parametrize("wrong", [lambda op, node: op.Abs(node.x), lambda op, node: (None - 1,)])
-def test_a_definition_at_fault(clean_registry, wrong):
+def test_a_definition_at_fault_is_told_from_an_unsupported_operator(clean_registry, wrong):
     """An error in a user's definition is distinguished from one of an unsupported operator."""
     oj.defines("my.domain::Wrong")(wrong)
     message = r"'special', opset 1\) fails on a float64\[2, 3\]: .+\. Its definition may only call"

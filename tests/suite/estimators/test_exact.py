@@ -89,7 +89,7 @@ def grid(make, n):
 
 
 @pytest.mark.parametrize("make", [stencil_by_convolution, stencil_by_slices, finite_elements])
-def test_column_norms_of_grids(make):
+def test_column_norms_of_grids_are_those_of_the_matrix(make):
     J = grid(make, 9)
     squares, _ = column_squares(Probed(J))
     dense = J.toarray()
@@ -99,7 +99,7 @@ def test_column_norms_of_grids(make):
 
 
 @pytest.mark.parametrize("make", [stencil_by_convolution, stencil_by_slices])
-def test_half_a_million_columns(make):
+def test_norms_of_half_a_million_columns_take_no_product(make):
     """n = 501,264 in seconds, with no product; the dense matrix would take two terabytes."""
     J = grid(make, 708)
     start, P = time.process_time(), Probed(J)

@@ -26,7 +26,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize("J", KNOWN, ids=str)
-def test_spectra_by_structure(J):
+def test_spectra_by_structure_are_exact_without_products(J):
     dense = J.toarray()
     values = spectrum(J, "singular values")
     expected = np.linalg.svd(dense, compute_uv=False)
@@ -115,7 +115,7 @@ def test_the_lanczos_basis_stays_orthogonal():
 
 
 @pytest.mark.parametrize("at_once", [2**30, 2 * 8 * 200 * 5])
-def test_products_of_a_function(at_once, monkeypatch):
+def test_products_with_a_polynomial_are_exact_in_as_many_steps(at_once, monkeypatch):
     """k steps are exact for polynomials of a degree below k, for any number of vectors at once."""
     monkeypatch.setattr(lanczos, "BASIS_BYTES", at_once)
     matrix, Z = flat(), 3 * RNG.standard_normal((200, 5))

@@ -55,7 +55,7 @@ def test_a_full_disk_leaves_what_was_there(proto, tmp_path, small_disk, options)
     assert contents(tmp_path) == before
 
 
-def test_a_text_on_a_full_disk(tmp_path, small_disk):
+def test_a_text_on_a_full_disk_leaves_no_file(tmp_path, small_disk):
     with pytest.raises(oj.OnnxJacError, match=r"cannot write .*page\.md'"):
         save_text("x" * 5000, tmp_path / "page.md")
     assert contents(tmp_path) == {}

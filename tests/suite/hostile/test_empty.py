@@ -91,7 +91,7 @@ def test_a_kernel_that_meets_nothing(space):
 
 @pytest.mark.parametrize("engine", [None, *ENGINES])
 @pytest.mark.parametrize("window", ["window", ", none"])
-def test_frames_of_no_length(engine, window):
+def test_frames_of_no_length_end_in_a_result_or_our_error(engine, window):
     m = model(f"y = STFT(x, step, {window})", "(float[1,16,1] x) => (float[?,?,?,?] y)",
               step=np.int64(4), none=np.int64(0), window=np.ones(0, np.float32))  # fmt: skip
     with contextlib.suppress(oj.OnnxJacError):  # refused, or computed by NumPy
@@ -117,7 +117,7 @@ def test_a_derivative_recorded_without_a_sample_takes_any_batch():
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("x", [np.float32(0.5), np.array(0.5, np.float32), 0.5])
-def test_a_number_of_rank_0(x, engine):
+def test_a_number_of_rank_0_has_derivatives_of_one_entry(x, engine):
     m = model("s = Mul(x, x) y = Mul(s, x)", "(float x) => (float y)")
     J = oj.linearize(m, {"x": x}, engine=engine)
     for K in (J, J.compile("numpy"), J.compile("onnxruntime")):
@@ -129,7 +129,7 @@ def test_a_number_of_rank_0(x, engine):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 3), (2, 1), (1, 1, 3), (4, 1, 1)])
-def test_axes_of_length_1(shape):
+def test_axes_of_length_1_are_broadcast_in_every_product(shape):
     """y = x ∘ b with all broadcasts of x."""
     own, full = (str(list(s)) if s else "" for s in (shape, np.broadcast_shapes(shape, (2, 3))))
     m = model("y = Mul(x, b)", f"(float{own} x, float[2,3] b) => (float{full} y)")

@@ -58,7 +58,7 @@ INDICES = {
 
 
 @pytest.mark.parametrize("case", INDICES)
-def test_indices_of_another_type(case):
+def test_indices_of_another_type_are_refused(case):
     m = model("y = Gather(x, i)", "(float[2,3] x, int64[2] i) => (float[2,3] y)")
     with pytest.raises(oj.InputError, match=r"input 'i', declared as int64\[2\]"):
         oj.linearize(m, {"x": X, "i": INDICES[case]})

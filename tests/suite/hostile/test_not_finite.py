@@ -39,7 +39,7 @@ def test_one_sample_does_not_spoil_the_other(value, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_nan_in_a_vector(engine):
+def test_a_nan_in_a_vector_stays_a_nan_in_the_product(engine):
     """y = x ∘ w + x: a NaN in v stays a NaN where it is multiplied by 0."""
     m = model("h = Mul(x, w) y = Add(h, x)", "(float[2,3] x) => (float[2,3] y)",
               w=-np.ones((2, 3), np.float32))  # fmt: skip
@@ -58,7 +58,7 @@ SOFT = {"Softmax": 1, "LogSoftmax": 1, "Tanh": 1, "Sigmoid": 1, "Exp": 1, "Gelu"
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SOFT)
-def test_the_derivative_at_nan(name, engine):
+def test_the_derivative_at_nan_is_that_of_the_last_piece(name, engine):
     """Comparisons with NaN are false: no piece such as x > 0 holds it, so the last one applies."""
     rows = "2" if name.startswith("Reduce") else "2,3"
     options = "<axes = [1], keepdims = 0>" if name.startswith("Reduce") else ""
@@ -102,7 +102,7 @@ def test_subnormal_numbers_are_neither_flushed_nor_refused(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("body", ["y = Relu(x)", "y = Clip(x, low)", "y = Max(x, low)"])
-def test_values_at_a_kink(body, engine):
+def test_engines_choose_the_same_slope_at_a_kink(body, engine):
     """Both engines choose the slopes of docs/results/conventions.md, at 0 and at -0."""
     m = model(body, "(float[2] x) => (float[2] y)", low=np.float32(0))
     J = oj.linearize(m, {"x": np.array([0.0, -0.0], np.float32)}, engine=engine)

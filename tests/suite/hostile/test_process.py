@@ -109,7 +109,7 @@ def test_a_division_beside_a_derivative():
     ("RandomNormal{}<scale = 0.0{}>", "scale=0"),
 ])  # fmt: skip
 @pytest.mark.parametrize("where", ["graph", "branch"])
-def test_a_draw_without_a_range(draw, match, like, where):
+def test_a_draw_without_a_range_is_refused(draw, match, like, where):
     made = draw.format(like, "" if like else ", shape = [3]") + ("(x)" if like else "()")
     body = f"y = {made}"
     if where == "branch":
@@ -303,7 +303,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("source", ["bytes", "file"])
 @pytest.mark.parametrize("what", EMPTY)
-def test_a_million_empty_parts(what, source, tmp_path):
+def test_a_million_empty_parts_reach_the_limit_early(what, source, tmp_path):
     """Each part takes two bytes in the file, but would take a thousand in memory."""
     data = HEAD.SerializeToString() + EMPTY[what]
     path = tmp_path / "m.onnx"

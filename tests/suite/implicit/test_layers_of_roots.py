@@ -15,7 +15,7 @@ def R():
     return oj.root(equilibrium(), batch(), x="z", wrt=NAMES, fixed_point=True, atol=1e-13)
 
 
-def test_an_equilibrium_in_torch(R):
+def test_an_equilibrium_in_torch_passes_gradcheck(R):
     torch = pytest.importorskip("torch")
     leaves = [torch.tensor(a, requires_grad=True) for a in (*weights(6, 4), batch()["x"])]
     assert torch.autograd.gradcheck(R.to_torch(), leaves)

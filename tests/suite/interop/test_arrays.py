@@ -95,7 +95,7 @@ def test_points_of_any_library_linearize_alike_and_stay_unchanged(kind):
 
 
 @every_kind
-def test_tangents_and_cotangents(kind):
+def test_tangents_and_cotangents_of_any_library_are_taken(kind):
     make, J = KINDS[kind], linearization()
     dW, u = np.full((5, 4), 0.5), np.arange(18.0).reshape(6, 3)
     assert_array_equal(

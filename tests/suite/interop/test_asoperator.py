@@ -42,7 +42,7 @@ def test_a_sparse_matrix_is_inverted_unless_it_is_singular(dtype):
 @pytest.mark.parametrize("make", [
     aslinearoperator, np.array, np.ndarray.tolist, lambda a: oj.asoperator(a),
 ])  # fmt: skip
-def test_dense_and_matrix_free(make):
+def test_dense_and_matrix_free_operators_multiply_and_add(make):
     J = oj.asoperator(make(MATRIX))
     v = RNG.standard_normal((6, 2))
     assert_allclose(J @ v, MATRIX @ v)

@@ -75,7 +75,7 @@ def test_values_and_derivatives_of_several_seeds(read):
         same(f(*x, *y, *seeds), g(*x, *y, *seeds))
 
 
-def test_derivatives_of_expressions(read):
+def test_derivatives_of_expressions_are_those_by_hand(read):
     found = []
     for f in (read(parsed(NETWORK)), by_hand()):
         x = [ca.MX.sym("x", *f.size_in(k)) for k in range(4)]

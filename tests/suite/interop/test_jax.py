@@ -55,7 +55,7 @@ def test_operators_transform_by_jit_vmap_and_vjp_of_jax(kind):
     check_grads(f, (v[0, 0],), 1)
 
 
-def test_jacobians_of_operators():
+def test_jacobians_of_operators_by_jax_are_their_matrices():
     J, v = linearization(), np.ones(59)
     f = J.to_jax()
     assert_allclose(jax.jacfwd(f)(v), J.toarray(), **TIGHT)
@@ -72,7 +72,7 @@ def test_an_operator_is_traced_once_for_many_vectors(inside):
     assert calls == [()]
 
 
-def test_first_and_second_order(loss):
+def test_losses_pass_check_grads_to_the_second_order(loss):
     check_grads(loss, weights(), 2)
 
 
@@ -112,7 +112,7 @@ def test_single_precision_where_jax_is_told_nothing(loss):
         assert value.dtype == slopes.dtype == np.float32
 
 
-def test_arrays_of_jax_as_inputs():
+def test_arrays_of_jax_are_inputs_unless_they_are_traced():
     point = {name: jax.numpy.asarray(a) for name, a in POINT.items()}
     J = oj.linearize(MODEL, point, of="logits", wrt=["x", *WRT])
     assert_allclose(J.toarray(), linearization().toarray(), **TIGHT)

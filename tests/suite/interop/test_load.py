@@ -82,7 +82,7 @@ def test_derivatives_by_the_names_of_parameters(net, model, name):
     net.train()
 
 
-def test_parameters_as_inputs(net, model):
+def test_parameters_given_as_inputs_replace_the_exported_ones(net, model):
     """Weights that change after the export need no second one."""
     changed = {name: 1.5 * p for name, p in net.named_parameters()}
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
@@ -134,7 +134,7 @@ def test_load_rejects_wrong_options(net, options, message):
 
 
 @pytest.mark.parametrize("form", ["exported", "compiled", "single precision"])
-def test_other_forms_of_a_module(form):
+def test_other_forms_of_a_module_load_in_double(form):
     """A program of torch.export, what torch.compile gives, and float32 examples of a double net."""
     net, point = Net().double().eval(), (torch.tensor(X), torch.ones(2).double())
     if form == "exported":

@@ -147,7 +147,7 @@ def test_nlpsol_solves_the_program_as_by_hand(program):
     assert counts[0] <= counts[1]
 
 
-def test_nlpsol_without_constraints():
+def test_nlpsol_solves_a_program_without_constraints():
     ca = pytest.importorskip("casadi")
     p = oj.problem(parsed(BOWL), {"x": [1.0, 2.0]}, bounds={"x": ([-1, 0.5], None)})
     nlp, start = p.to_casadi()
@@ -178,7 +178,7 @@ def by_casadi(ca):
     return ca.Function("network", [x, b], [y, ca.sumsqr(y)])
 
 
-def test_a_model_as_a_function():
+def test_a_model_as_a_function_has_the_derivatives_of_expressions():
     ca = pytest.importorskip("casadi")
     ours, theirs = parsed(NETWORK).to_casadi(), by_casadi(ca)
     assert [ours.name_in(), ours.name_out()] == [["x", "b"], ["y", "z"]]

@@ -34,7 +34,7 @@ def test_columns_go_through_at_once(inside):
     assert calls == [(7,)]
 
 
-def test_regularised_least_squares():
+def test_regularised_least_squares_by_pylops_reach_the_minimum():
     J = linearization()
     d = np.random.default_rng(0).standard_normal(18)
     stacked = pylops.VStack([J.to_pylops(), 0.1 * pylops.Identity(59)])

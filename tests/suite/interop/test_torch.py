@@ -55,7 +55,7 @@ def test_the_type_of_a_vector_is_kept():
     assert f(v).dtype == v.grad.dtype == torch.float32
 
 
-def test_first_and_second_order(loss):
+def test_losses_pass_gradcheck_to_the_second_order(loss):
     assert torch.autograd.gradcheck(loss, leaves(), check_forward_ad=True, **CHECK)
     assert torch.autograd.gradgradcheck(loss, leaves(), check_fwd_over_rev=True, **CHECK)
 

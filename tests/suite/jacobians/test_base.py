@@ -34,7 +34,7 @@ from .test_dag import Counted
 N = Draw(0).normal
 
 
-def test_toarray_over_the_limit():
+def test_toarray_over_the_limit_is_refused():
     J = Identity((40_000,), float)
     with pytest.raises(LimitError, match=r"40000×40000 \(float64\) needs 11.92 GiB.*limit of 2.00"):
         J.toarray()

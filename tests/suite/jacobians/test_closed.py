@@ -330,7 +330,7 @@ def test_small_operators_of_matrices_are_inverted_as_one(monkeypatch):
     assert inverse_of(J) is None
 
 
-def test_a_sylvester_equation():
+def test_a_sylvester_equation_is_solved_as_by_scipy():
     """A X + X Bᵀ = C as SciPy solves it, also by the transpose, for many columns, and complex."""
     for dtype in (np.float64, np.complex128):
         draw = Draw(2, dtype)
@@ -350,7 +350,7 @@ def test_a_sylvester_equation():
 
 
 @pytest.mark.parametrize("n", range(1, 7))
-def test_signs_of_determinants(n):
+def test_signs_of_determinants_are_those_of_numpy(n):
     """Of real matrices whose eigenvalues are negative, or pairs of complex numbers."""
     draw = Draw(n)
     a, b, c = draw.normal(n, n), draw.normal(3, 3), draw.normal(n)
@@ -408,7 +408,7 @@ def test_closed_forms_keep_their_precision(dtype):
         assert_allclose(J.slogdet(), np.linalg.slogdet(dense), rtol=close, atol=10 * close)
 
 
-def test_the_page_of_all_kinds():
+def test_the_page_of_all_kinds_has_the_table_of_the_code():
     """`kinds` writes its table again."""
     assert table() in PAGE.read_text(encoding="utf-8")
     assert COSTS.keys() == {kind.__name__ for kind in kinds()}

@@ -51,7 +51,7 @@ def diamonds(n):
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("columns", [1, 7])
-def test_sixty_stacked_diamonds(transposed, columns):
+def test_sixty_stacked_diamonds_apply_each_operator_once(transposed, columns):
     J, count = diamonds(60)
     K, v = J.T if transposed else J, N(2, columns)
     assert_allclose(K @ v, v * 0.5**60, rtol=1e-12)
@@ -75,7 +75,7 @@ def test_unreached_sinks_are_zero():
     assert not J.between((1,), (2,)).toarray().any()
 
 
-def test_a_tensor_named_twice():
+def test_a_tensor_named_twice_has_its_rows_twice():
     D = N(2)
     J = Dag(((2,), (2,)), [Edge(0, 1, Diagonal(D))], (0,), (1, 1), FLOAT)
     assert_allclose(J.toarray(), np.concatenate([np.diag(D)] * 2))

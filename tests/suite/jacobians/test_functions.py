@@ -268,7 +268,7 @@ def test_a_negative_multiple_of_a_negative_definite_operator_has_roots(kind, nam
     assert_allclose(function(J).toarray(), expected(J.toarray()), **CLOSE)
 
 
-def test_roots_of_large_numbers():
+def test_roots_of_large_numbers_do_not_overflow():
     d = np.array([1e20, 3e20])
     for J in (Diagonal(d), Dense(np.diag(d)), implicit_kron(np.diag(d), np.eye(2))):
         assert_allclose(J.power(-0.5).diagonal(), J.diagonal() ** -0.5)
@@ -327,7 +327,7 @@ def test_pseudo_inverses_of_sums_with_low_ranks_that_are_not_square():
 
 
 @pytest.mark.parametrize("kind", ["identity", "permutation"])
-def test_decompositions_of_bfloat16(kind):
+def test_decompositions_of_bfloat16_give_the_matrix_back(kind):
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     made = {"identity": Identity((3,), bfloat16), "permutation": Permutation((0,), (3,), bfloat16)}
     U, values, V = made[kind].svd()

@@ -143,7 +143,7 @@ def test_jax_gives_the_same():
         np.testing.assert_allclose(found["u"], np.stack(truth), rtol=1e-10, atol=1e-12)
 
 
-def test_the_same_bits_each_time():
+def test_a_jet_has_the_same_bits_each_time():
     model, _ = mlp([3, 8, 8, 1])
     rng = np.random.default_rng(5)
     point, rows = {"x": rng.standard_normal((4, 3))}, {"x": curve_of(rng, 3, (4, 3))}
@@ -221,7 +221,7 @@ def test_series_of_tensors_give_the_jet_of_numpy():
 
 
 @pytest.mark.peers
-def test_a_jet_inside_of_jit():
+def test_a_jet_inside_of_jit_is_that_outside():
     jax = pytest.importorskip("jax")
     jnp = jax.numpy
 
@@ -254,7 +254,7 @@ def test_a_jet_inside_of_jit():
     ({"x": [np.ones(2) * 1j]}, "complex128 does not become float64"),
     ([np.ones(2)], "by name"),
 ])  # fmt: skip
-def test_series_that_do_not_fit(series, message):
+def test_series_that_do_not_fit_are_refused(series, message):
     model = parse("(double[2] x) => (double[2] y) { y = Exp(x) }")
     with pytest.raises(oj.OnnxJacError, match=message):
         oj.jet(model, {"x": np.ones(2)}, series)

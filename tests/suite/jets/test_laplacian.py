@@ -174,7 +174,7 @@ def test_an_export_of_several_derivatives():
     ({"weights": [1, -1, 1], "samples": 4}, "not negative"),
     ({"wrt": "q"}, "'q'"),
 ])  # fmt: skip
-def test_options_that_do_not_fit(options, message):
+def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(oj.OnnxJacError, match=message):
         oj.laplacian(parse(CUBES), {"x": X}, **options)
 
@@ -191,7 +191,7 @@ def test_options_that_do_not_fit(options, message):
     ("", "must be names"),
     ("q", "'q'"),
 ])  # fmt: skip
-def test_names_that_do_not_fit(wrt, message):
+def test_names_that_do_not_fit_are_refused(wrt, message):
     with pytest.raises(oj.OnnxJacError, match=message):
         oj.derivative(parse(CUBES), {"x": X}, wrt=wrt)
 

@@ -188,7 +188,7 @@ def test_dense_networks_are_recorded_as_before(monkeypatch):
 # -- the index -------------------------------------------------------------------------------------
 
 
-def test_slots_of_a_mask():
+def test_slots_of_a_mask_give_the_mask_back():
     met = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0]], bool)
     slots = Slots.of(met)
     assert slots.index.tolist() == [[0, -1, 0], [2, -1, 1]]

@@ -145,7 +145,7 @@ def test_checkpointed_networks_have_the_same_jacobian(file):
 
 
 @pytest.mark.filterwarnings("ignore:.*zero blocks")
-def test_checkpoints_and_intermediates():
+def test_checkpoints_keep_the_jacobian_of_intermediates():
     """`wrt` and `of` tensors inside a segment, and a given intermediate."""
     m, x = deep(9, 3), RNG.standard_normal(3)
     names = {"of": ["h9", "t4", "h2"], "wrt": ["h5", "h0", "t3"]}

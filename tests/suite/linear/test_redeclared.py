@@ -93,7 +93,7 @@ def test_a_definition_declared_anew(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_rule_declared_anew(way):
+def test_a_rule_declared_anew_replaces_the_kept_one(way):
     kept = Kept(model("h = Neg(x) k = Tanh(h) y = Neg(k)"))
     expected = np.diag(1 - np.tanh(X) ** 2)
     assert_allclose(matrix(WAYS[way](kept)), expected)

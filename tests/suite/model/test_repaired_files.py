@@ -195,7 +195,7 @@ def test_a_slice_by_inputs_of_an_early_file(axes):
 
 
 @pytest.mark.parametrize("opset", [1, 5])
-def test_a_type_of_cast_by_name(opset):
+def test_a_type_of_cast_may_be_a_name(opset):
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy")
     zero = helper.make_tensor_value_info("zero", TensorProto.FLOAT, [])
     nodes = [node("Exp", ["x"], ["t"]), node("Greater", ["x", "zero"], ["b"], broadcast=1),

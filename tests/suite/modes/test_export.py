@@ -363,7 +363,7 @@ def test_a_small_model_is_one_file(tmp_path):
     assert round_trip(tmp_path, 1) == ["jvp.onnx"]
 
 
-def test_more_than_two_gigabytes(tmp_path, request):
+def test_an_export_of_more_than_two_gigabytes_is_read_back(tmp_path, request):
     if not request.config.getoption("--whole"):
         pytest.skip("takes 10 GB of memory: --whole")
     assert round_trip(tmp_path, 2100) == ["jvp.onnx", "jvp.onnx.data"]

@@ -451,7 +451,7 @@ def test_a_sequence_has_no_derivative_to_export(mode):
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_halves_of_any_length(n):
+def test_halves_of_any_length_are_exported_once(n):
     """The derivative's recording keeps the symbolic lengths of the first recording."""
     text = """(double[N] x) => (double loss) {
         a, b = Split<axis=0, num_outputs=2>(x) loss=ReduceSumSquare<keepdims=0>(a)

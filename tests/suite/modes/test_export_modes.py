@@ -180,7 +180,7 @@ def test_sparse_entries_of_samples_apart_fix_the_batch_with_a_warning():
     np.testing.assert_allclose(A.toarray(), oj.linearize(model, point).toarray())
 
 
-def test_no_entries_at_all():
+def test_a_sparse_jacobian_of_no_entries_is_exported():
     model = load("(double[3] x) => (double[3] y) { s = Floor(x) y = Add(s, s) }")
     with pytest.warns(oj.OnnxJacWarning, match="does not depend differentiably on 'x'"):
         proto = oj.export(model, "sparse_jacobian", {"x": np.ones(3)})

@@ -57,14 +57,14 @@ def installed():
 
 
 @in_double
-def test_light_models_in_float64(name):
+def test_light_models_pass_every_check_in_float64(name):
     """By the numpy engine: ONNX Runtime has no convolution in double precision."""
     proto, point = drawn(name)
     check_model(oj.load(proto, dtype="float64"), point, engine="numpy", columns=2)
 
 
 @without(LARGE)
-def test_light_models_in_float32(name, request):
+def test_light_models_in_float32_are_close_to_float64(name, request):
     """J in float32 is J in float64, but for the kinks that rounding moves the network across.
 
     A ReLU whose input is within rounding of 0, or a MaxPool with two inputs that close, chooses

@@ -329,7 +329,7 @@ def test_integer_weights_and_budgets_that_do_not_fit_are_refused():
         found.costs("price")
 
 
-def test_table_page_and_picture():
+def test_table_page_and_picture_show_every_weight():
     found = oj.sensitivities(oj.with_loss(MLP, "cross_entropy"), POINT, bits=(4, 8)).measured()
     head = found.table.head
     assert head == ("weight", "operator", "shape", "8 bits", "4 bits")

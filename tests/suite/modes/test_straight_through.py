@@ -294,7 +294,7 @@ def test_exact_derivatives_warn_of_nothing():
     oj.linearize(model, {"x": np.ones(2, "f4"), "u": np.ones(2, "f4")}, wrt="x")
 
 
-def test_on_the_command_line(tmp_path, capsys):
+def test_the_option_on_the_command_line_passes_roundings(tmp_path, capsys):
     from onnxjac.__main__ import main
 
     onnx.save(onnx.parser.parse_model(DYNAMIC), tmp_path / "m.onnx")

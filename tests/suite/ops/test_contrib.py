@@ -993,7 +993,7 @@ def test_an_output_that_a_definition_does_not_give_is_refused():
     ("uint4", (40, 3), [[0], [2]], (3, 3), {"quantize_axis": 0, "gather_axis": 1}),
     ("float8_e5m2", (5, 20), [0, 3], (1, 1), {"block_size": 0}),
 ])  # fmt: skip
-def test_rows_of_other_types(kind, shape, index, scales, attrs):
+def test_rows_of_other_types_are_gathered_as_by_onnxruntime(kind, shape, index, scales, attrs):
     q = RNG.integers(0, 8, shape).astype(S).astype(getattr(ml_dtypes, kind))
     zero = [] if "float" in kind else [RNG.integers(0, 8, scales).astype(q.dtype)]
     proto, feeds = one_node("GatherBlockQuantized", [q, np.array(index), N(*scales), *zero],
@@ -1018,7 +1018,7 @@ def test_the_scores_of_a_search_are_refused():
         run_reference("BeamSearch", [], {}, domain="com.microsoft")
 
 
-def test_nearest_pixels_of_a_tie():
+def test_the_nearest_pixel_of_a_tie_is_onnxruntimes():
     """ONNX Runtime takes the larger one."""
     size, images = np.array([3, 3], np.int32), np.array([0], np.int32)
     inputs = [N(1, 1, 4, 2), np.array([[0, 0, 1, 1]], S), images, size]

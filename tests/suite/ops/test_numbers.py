@@ -136,7 +136,7 @@ def test_halves_are_computed_in_single_precision_and_rounded_once(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_half_precision_products(dtype):
+def test_half_precision_products_keep_their_dtype(dtype):
     a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=(4, 5))
     image, weights = rng.normal(size=(1, 2, 5, 5)), rng.normal(size=(3, 2, 3, 3))
     for y, exact in (

@@ -430,7 +430,7 @@ def test_a_resize_to_sizes_has_no_scales():
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
-def test_no_region_at_all(mode):
+def test_a_jacobian_of_no_regions_has_no_rows(mode):
     point = {"x": np.ones((1, 2, 5, 5)), "r": np.zeros((0, 4)), "i": np.zeros(0, np.int64)}
     model = model_of("g (double[1,2,5,5] x, double[n,4] r, int64[n] i) => (double[n,2,1,1] y) "
                      f"{{ y = RoiAlign<mode=\"{mode}\">(x, r, i) }}")  # fmt: skip

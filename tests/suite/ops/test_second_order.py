@@ -27,7 +27,7 @@ def declared(name, x):
 
 @pytest.mark.parametrize("x", [(2.0, 3.0, 5.0), (0.0, 3.0, 5.0), (0.0, 0.0, 5.0), (0.0, 0.0, 0.0)])
 @pytest.mark.parametrize("axes", [(), (0,), (1,), (0, 1)])
-def test_a_product_with_zeros(x, axes):
+def test_the_hessian_of_a_product_with_zeros_is_right(x, axes):
     """∂²∏x / ∂xᵢ∂xⱼ is the product of the other factors, also if some xᵢ is zero."""
     a, b, c = x
     expected = np.array([[0, c, b], [c, 0, a], [b, a, 0]])
@@ -46,7 +46,7 @@ def test_a_power_in_base_and_exponent(exponent):
 
 
 @pytest.mark.parametrize(("exponent", "expected"), [(0.0, 0), (1.0, 0), (2.0, 2), (3.0, 0)])
-def test_a_power_of_zero(exponent, expected):
+def test_the_second_derivative_of_a_power_of_zero_is_right(exponent, expected):
     assert hessian_of("Pow", np.float64(0), np.float64(exponent))[0, 0] == expected
 
 
@@ -76,7 +76,7 @@ def test_far_out_it_is_zero(op_type):
 
 
 @pytest.mark.parametrize("zero", [0.0, 7.0])
-def test_updates_that_multiply(zero):
+def test_updates_that_multiply_have_mixed_second_derivatives(zero):
     """y = (x₀ u₀, x₁), also where a factor is zero."""
     index = np.array([[0]])
     found = hessian_of("ScatterND", np.array([zero, 3.0]), index, np.array([5.0]), reduction="mul")

@@ -108,7 +108,7 @@ def test_many_indices_that_are_known(name, negative, device):
 @pytest.mark.parametrize("reduction", ["none", "add", "max"])
 @pytest.mark.parametrize("are_known", [True, False])
 @pytest.mark.parametrize("name", [name for name in LONG if name.startswith("Scatter")])
-def test_zeros_that_are_known(name, are_known, reduction, device):
+def test_updates_of_known_zeros_are_written_to_new_ones(name, are_known, reduction, device):
     """Updates are written to new zeros, which no later call sees."""
     op, (places, shape, _), n = name.split()[0], LONG[name], 2000
     rng = np.random.default_rng(0)

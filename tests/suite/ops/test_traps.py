@@ -70,7 +70,7 @@ def test_pad_counts_its_cells():
     assert jacobian("Pad", x, pads, value, wrt=2).sum() == 14
 
 
-def test_a_product_with_a_zero():
+def test_a_product_with_a_zero_has_a_slope_there():
     """∂(2 · 0 · 3)/∂x = (0, 6, 0)."""
     found = jacobian("ReduceProd", np.array([2.0, 0, 3]), wrt=0)
     np.testing.assert_array_equal(found, [[0, 6, 0]])

@@ -107,7 +107,7 @@ def test_preconditioned_products_solve_sooner(solver):
     assert solver == "neumann" or counts[0] > 1.5 * counts[1]
 
 
-def test_a_scaled_pseudo_inverse():
+def test_a_pseudo_inverse_is_right_with_column_scaling():
     """A right preconditioner, which does not affect the transpose."""
     matrix = RNG.standard_normal((40, 20)) * np.logspace(0, 2, 20)
     inv = inverse(Dense(matrix), solver="lsmr", preconditioner=column_scaling(Dense(matrix)))

@@ -107,7 +107,7 @@ def test_column_scaling_lets_lsmr_iterations_fall():
     assert_allclose(R @ scaled_[0], expected, rtol=1e-8, atol=1e-12)
 
 
-def test_block_jacobi_by_tensor(mlp):
+def test_block_jacobi_inverts_the_block_of_each_tensor(mlp):
     """The damped Gauss-Newton matrix of two weights, against the dense blocks."""
     J = weights(mlp, ["6.weight", "4.bias"])
     G = oj.modes.linear.symmetric.Symmetric(J.T @ J, J.domain)
@@ -121,7 +121,7 @@ def test_block_jacobi_by_tensor(mlp):
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_block_jacobi_by_sample(mlp, hidden):
+def test_block_jacobi_inverts_the_block_of_each_sample(mlp, hidden):
     """JᵀJ by the inputs is block diagonal over four samples, so M is its inverse."""
     J = weights(mlp, ["x"])
     G = J.T @ J

@@ -27,7 +27,7 @@ def test_factors_are_those_of_one_process(name, fisher_type):
         assert all(np.array_equal(K.toarray(), first.toarray()) for K in others)
 
 
-def test_factors_without_gradients():
+def test_forward_factors_over_ranks_are_those_of_all_samples():
     options = {"fisher_type": "forward-only", "approximation": "reduce"}
     expected = made("kfac", WHOLE, **options)
     for K in on_ranks(3, lambda comm: made("kfac", UNEVEN[comm.rank], comm=comm, **options)):

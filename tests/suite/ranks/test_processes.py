@@ -62,7 +62,7 @@ def test_the_spectrum_on_the_page(mpirun):
     assert found.stdout.strip() in (docs / "how-to" / "data.md").read_text("utf-8")
 
 
-def test_two_ranks_of_torch():
+def test_two_ranks_of_torch_hear_of_the_error_of_one():
     pytest.importorskip("torch")
     torchrun = "torch.distributed.run"
     assert run(sys.executable, "-m", torchrun, "--standalone", "--nproc-per-node", "2") == heard(2)
@@ -74,7 +74,7 @@ def jax_devices(count):
     return ENVIRONMENT | {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu"}
 
 
-def test_four_devices_of_jax():
+def test_four_devices_of_jax_give_the_numbers_of_one():
     """Numbers, and one all-reduce in the program of a product; arrays on one device are refused."""
     pytest.importorskip("jax")
     ended = subprocess.run([sys.executable, HERE.parent / "sharded.py"], env=jax_devices(4),

@@ -68,7 +68,7 @@ def test_symmetric_operators_are_those_of_one_process_on_every_rank(name, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_rows_of_all_ranks(size):
+def test_each_rank_computes_its_own_rows(size):
     """J has the rows of all ranks in their order, of which each computes its own."""
     made = compose(oj.linearize, of="logits")
 

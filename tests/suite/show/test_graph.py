@@ -33,7 +33,7 @@ def points(ax):
     return {line.get_label(): len(line.get_xdata()) for line in ax.lines[:3]}
 
 
-def test_tensors_and_operators():
+def test_tensors_and_operators_are_drawn_with_names():
     J = dense()
     ax = oj.plots.plot_graph(J)
     assert {"x", "W", "a", "y", "z", "diag"} <= written(ax)

@@ -73,7 +73,7 @@ def test_a_hessian_has_its_tensors_on_both_sides():
     assert_allclose(drawn(H.plot())[0, 1], corner)
 
 
-def test_a_large_block_in_tiles():
+def test_a_large_block_is_drawn_in_tiles():
     A = RNG.standard_normal((30, 700)) * np.linspace(1, 2, 700)
     ax = Dense(A).plot(entries=False)
     cuts = [np.linspace(0, n, TILES + 1).round().astype(int) for n in A.shape]

@@ -16,14 +16,14 @@ def J():
     return images()
 
 
-def test_a_map_of_all_outputs(J):
+def test_a_map_of_all_outputs_is_the_norm_over_them(J):
     ax = plot(J, sample=1)
     rows = J.toarray().reshape(-1, 2, 2, 5, 6)[:, 1]
     assert_allclose(ax.images[0].get_array(), np.sqrt((rows**2).sum(axis=(0, 1))))
     assert ax.get_title() == "‖∂y/∂x‖"
 
 
-def test_a_map_of_one_output(J):
+def test_a_map_of_one_output_is_the_norm_over_channels(J):
     ax = plot(J, entry=(0, 2, 1, 3))
     row = J.toarray().reshape(2, 3, 4, 5, 2, 2, 5, 6)[0, 2, 1, 3, 0]
     assert_allclose(ax.images[0].get_array(), np.linalg.norm(row, axis=0))
@@ -88,7 +88,7 @@ def test_only_one_tensor_by_one_other():
         plot(dense()["y", "x"], features="ab")
 
 
-def test_bars_of_embedded_tokens():
+def test_embedded_tokens_are_drawn_as_bars_of_norms():
     """A norm over the width of each token, by its name."""
     model = parsed("""g (double[2,3,4] x) => (double[2,5] y) <int64[1] a = {1}, double[4,5] w = {
         1,2,3,4,5, -1,0,1,2,3, 0.5,1,0,-2,1, 3,1,-1,0,2}>

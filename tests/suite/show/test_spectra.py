@@ -52,7 +52,7 @@ def test_only_the_largest_values_of_a_large_operator_are_drawn(kind, monkeypatch
     assert ax.lines[-1].get_label() == "40 not computed"
 
 
-def test_more_than_there_are(monkeypatch):
+def test_as_many_values_as_there_are_are_drawn(monkeypatch):
     monkeypatch.setattr(spectra, "DRAWN_VALUES", 3)
     above, below, _ = oj.plots.plot_spectrum(Mirror(rotated(VALUES)), 100).lines
     assert_allclose([*above.get_ydata(), *below.get_ydata()], [3, 1, 2, 0.5])

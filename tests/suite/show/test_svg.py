@@ -48,7 +48,7 @@ def test_signed_maps_are_blue_below_zero_and_red_above():
     assert pixels(image.get("href"))[0].tolist() == [[68, 1, 84], [253, 231, 37]]
 
 
-def test_photographs_and_overlays():
+def test_photographs_and_overlays_have_the_pixels_given():
     grey = np.array([[[0.0, 1.0], [0.5, 0.25]]])
     (image,) = drawn(svg.photograph(grey, "x"))["image"]
     assert pixels(image.get("href"))[..., 0].tolist() == [[0, 255], [128, 64]]

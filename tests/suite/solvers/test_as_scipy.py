@@ -29,7 +29,7 @@ def scalar():
     return as_scipy(rosenbrock(), {"x": START}, of="f")
 
 
-def test_values_and_derivatives(scalar):
+def test_values_and_derivatives_are_those_of_scipys_rosenbrock(scalar):
     x, p = START + 0.1, np.arange(5.0)
     assert_allclose(scalar.x0, START)
     assert_allclose(scalar.fun(x), rosen(x))
@@ -39,7 +39,7 @@ def test_values_and_derivatives(scalar):
     assert_allclose(scalar.hessp(START, p), rosen_hess(START) @ p)
 
 
-def test_minimize_by_one_program(scalar):
+def test_value_and_grad_of_one_program_are_minimised(scalar):
     found = minimize(scalar.value_and_grad, scalar.x0, jac=True, method="L-BFGS-B")
     assert found.success
     assert_allclose(found.x, np.ones(5), atol=1e-3)
@@ -67,7 +67,7 @@ def test_the_form_decides_the_kind_of_derivatives():
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("method", ["BDF", "Radau"])
-def test_solve_ivp_with_the_time(form, method):
+def test_solve_ivp_takes_the_rate_with_the_time(form, method):
     """u̇ = −1000 (u − cos t): u = (10⁶ cos t + 10³ sin t) / (10⁶ + 1), after a fast transient."""
     p = as_scipy(parsed(DRIVEN), {"u": [2.0, -1.0], "time": [0.0]}, t="time", form=form)
     assert p.wrt == ("u",)

@@ -51,7 +51,7 @@ def test_few_rows_are_exact(model, point, at):
         np.testing.assert_allclose((found.slopes[name] * v).sum(), slope, rtol=1e-6)
 
 
-def test_weights_of_the_point(model, point):
+def test_slopes_are_taken_at_the_weights_of_the_point(model, point):
     """The derivative is at the weights that the point gives."""
     f = oj.logdet_and_grad(model, of="loss", at="y", wrt="V", by="W", probes=8)
     W = 2 * np.array(model.constants["W"])
@@ -76,7 +76,7 @@ def test_random_signs_are_unbiased(model, point):
     assert (error > 0).all()
 
 
-def test_the_same_bits_each_time(model, point):
+def test_slopes_have_the_same_bits_each_time(model, point):
     f = oj.logdet_and_grad(model, of="loss", at="y", wrt=["V", "W"], probes=3)
     for a, b in zip(f(point, 1.0).slopes.values(), f(point, 1.0).slopes.values(), strict=True):
         np.testing.assert_array_equal(a, b)

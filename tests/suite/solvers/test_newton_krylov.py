@@ -72,7 +72,7 @@ def test_steps_that_go_too_far_are_shortened():
     assert_allclose(found.x, 0, atol=1e-10)
 
 
-def test_where_there_is_no_root():
+def test_a_search_without_a_root_stops_and_says_so():
     """x² + 1: the search stops at the minimum, and reports it."""
     model = parsed(
         "none (float[1] x) => (float[1] y) <float one = {1.0}> { s = Mul(x, x)\n y = Add(s, one) }"

@@ -152,14 +152,14 @@ def test_the_objective_is_one_number():
         oj.problem(parsed(HS71), {"x": np.ones(4)})
 
 
-def test_vectors_that_do_not_fit(coupled):
+def test_vectors_that_do_not_fit_are_refused(coupled):
     with pytest.raises(oj.InputError, match=r"x has shape \[6\], not \(5,\)"):
         coupled.objective(np.zeros(6))
     with pytest.raises(oj.InputError, match="2 multipliers for 3 constraints"):
         coupled.hessian(coupled.x0, np.zeros(2))
 
 
-def test_one_name_of_two_shapes():
+def test_one_name_of_two_shapes_is_refused():
     other = parsed(CHEAP.replace("double[2]", "double[3]"))
     at = {"u": [1.0, 1.0], "p": [1.0, 2.0]}
     with pytest.raises(oj.InputError, match="shape"):

@@ -131,7 +131,7 @@ def test_the_order_rises_in_steps_of_the_greatest_length():
 
 
 @pytest.mark.parametrize("begin", [1e10, 0.0])
-def test_a_span_of_few_numbers(begin):
+def test_a_span_of_few_numbers_is_solved(begin):
     """A first step of a hundredth of the span would not change t = 1e10."""
     found = oj.solve_ivp(HALF, {"u": [1.0, 0.0]}, (begin, begin + 1e-4), first_step=1e-9)
     assert found.success
@@ -241,7 +241,7 @@ def test_rosenbrock_is_of_order_5_and_its_dense_output_of_order_4(model):
 
 
 @pytest.mark.parametrize(("order", "growth"), [(1, 10**1.5), (2, 10.0), (5, 10**0.5)])
-def test_the_order_of_bdf(order, growth):
+def test_steps_of_bdf_grow_in_number_by_the_order(order, growth):
     """Steps of order k grow in number by 10^(3 / (k + 1)) for an error that is 1000 times less."""
     steps = [len(oj.solve_ivp(FORCED, FORCED_START, (0, 4), t="time", rtol=rtol, atol=rtol,
                               max_order=order).t) for rtol in (1e-3, 1e-6)]  # fmt: skip
@@ -344,7 +344,7 @@ def test_a_solution_that_ends_says_where(method):
 
 @pytest.mark.filterwarnings("error")
 @both
-def test_a_domain_that_ends(method):
+def test_a_solution_stops_where_its_domain_ends(method):
     """u̇ = −√u, u = (1 − t / 2)²: trials with u < 0 fail, without warnings."""
     model = parsed("root (double[1] u) => (double[1] f) { s = Sqrt (u) f = Neg (s) }")
     found = oj.solve_ivp(model, {"u": [1.0]}, (0, 3), method=method, rtol=1e-6)
@@ -463,7 +463,7 @@ def test_a_rate_that_is_not_finite_or_does_not_fit():
     assert_allclose(found.tensors["u"][-1], 0.5, rtol=1e-2)
 
 
-def test_no_states_and_no_times():
+def test_no_states_and_no_times_give_empty_solutions():
     model = parsed("decay (double[n] u) => (double[n] f) { f = Neg (u) }")
     assert oj.solve_ivp(model, {"u": np.zeros(0)}, (0, 1)).tensors["u"].shape[1:] == (0,)
     assert oj.solve_ivp(model, {"u": np.ones(3)}, (0, 1), t_eval=[]).tensors["u"].shape == (0, 3)

@@ -37,7 +37,7 @@ def test_powers_by_multiplications_have_their_slopes_at_any_point(name, transpos
         assert_array_equal(K.tosparse(out=out).data, K.tosparse().data)
 
 
-def test_a_sum_with_a_product():
+def test_a_sum_with_a_product_leaves_the_point_alone():
     """The Jacobian of u - u³ is diag(1 - 3 u²); the point's copy of u is not touched."""
     nodes = [("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "u"], ["c"]), ("Sub", ["u", "c"], ["f"])]
     J = power(nodes)

@@ -76,7 +76,7 @@ def test_where_entries_stand_is_shared_and_protected(J):
     assert_array_equal((A @ B).toarray(), (A.copy() @ B.copy()).toarray())
 
 
-def test_an_operator_of_its_own():
+def test_an_operator_of_its_own_is_refreshed():
     J = Diagonal(np.array([2.0, 3.0]))
     assert J.tosparse(out=J.tosparse()).data.tolist() == [2, 3]
 

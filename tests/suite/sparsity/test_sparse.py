@@ -76,7 +76,7 @@ def test_numbers_of_another_point(name, backward):
 
 @every_example
 @both_ends
-def test_pattern_from_either_end(name, backward):
+def test_the_pattern_is_the_same_from_either_end(name, backward):
     J, dense = draw(name, 1)
     assert_allclose(find_pattern(J, (), backward=backward).toarray(), dense != 0)
 

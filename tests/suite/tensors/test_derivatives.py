@@ -144,7 +144,7 @@ def test_control_flow_at_two_points(kind, library):
             check(K, J.toarray(), library, LOOSE)
 
 
-def test_plans_of_many_products(library):
+def test_plans_of_many_products_run_over_tensors(library):
     """Which multiply blocks out, sample by sample, over the tensors of the library."""
     model = loaded("""
     g (double[8,1,12,12] x, double[4,1,5,5] k, double[64,9] w, double[9,3] u) => (double[8,3] y) {
@@ -178,7 +178,7 @@ def test_entries_that_are_not_chosen(library):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float"])
-def test_models_of_other_floats(dtype, library):
+def test_models_of_other_floats_keep_their_dtype(dtype, library):
     model = loaded(f"""g ({dtype}[2,3] x, {dtype}[3,2] w) => ({dtype}[2,2] y) {{
         z = MatMul(x, w) y = Tanh(z) }}""")
     point = {"x": draw(2, 3).astype(np.float32), "w": draw(3, 2, seed=1).astype(np.float32)}

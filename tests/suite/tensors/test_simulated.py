@@ -46,7 +46,7 @@ def test_the_device_mixes_with_no_other_and_counts_copies():
     assert not found.returncode, found.stderr
 
 
-def test_tensors_on_the_device():
+def test_tests_of_tensors_pass_on_the_simulated_device():
     files = (str(Path(__file__).parent / name) for name in FILES)
     options = "-q", "-p", "no:cacheprovider", "--device", "simulated", "-k", "not notebook"
     found = run("-m", "pytest", *options, *files)

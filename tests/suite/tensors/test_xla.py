@@ -45,7 +45,7 @@ def test_products_are_compiled_once_for_all_points(monkeypatch):
 
 
 @pytest.mark.parametrize("engine", [None, "jax"])
-def test_products_inside_transformations(engine):
+def test_products_may_be_taken_inside_transformations(engine):
     """jit, vmap, grad and a loop, without a callback to the host."""
     J, A = of_logits(engine), of_logits()
     v, u = draw(J.shape[1]), draw(J.shape[0])

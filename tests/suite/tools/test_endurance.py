@@ -29,7 +29,7 @@ def test_time_is_linear_in_nodes():
         assert many < 24 * few
 
 
-def test_sixty_stacked_diamonds():
+def test_sixty_stacked_diamonds_apply_each_operator_once():
     """2⁶⁰ paths; each operator is applied once in a product."""
     found = applied(60)
     assert found["edges"] == 60 * 4

@@ -165,7 +165,7 @@ def test_the_kinks_of_an_operator_are_told_in_words():
     assert kink_set("Gelu") == ""
 
 
-def test_one_sided_limits():
+def test_one_sided_limits_tell_the_order_of_a_kink():
     """A jump, a bend, a change of curvature, and pieces that are the same function."""
     orders = {"1, x > 0": 0, "x, x > 0": 1, "x**2, x > 0": 2, "0, x > 0": None}
     for piece, order in orders.items():

@@ -117,7 +117,7 @@ def test_the_rule_gives_derivatives_and_the_definition_values():
 
 
 @pytest.mark.usefixtures("clean_registry")
-def test_a_function_of_a_model():
+def test_a_function_of_a_model_is_proved():
     (function,) = model().functions
     assert oj.prove(function).outcome == "exact"
     oj.jacobian("f::Layer")(lambda op, node: {(0, 0): Diagonal(node.y)})

@@ -49,7 +49,7 @@ def test_a_proof_has_the_script_of_its_operator():
         assert oj.prove(name, domain).script == script_of(name, domain)
 
 
-def test_the_command_line(capsys):
+def test_the_command_line_prints_proofs_and_tags(capsys):
     assert main(["prove", "ai.onnx.ml::Scaler"]) == 0
     assert "# ai.onnx.ml::Scaler" in capsys.readouterr().out
     assert main(["tags", "--op", "Clip", "--format", "csv"]) == 0

@@ -57,7 +57,7 @@ def test_random_dags_keep_their_matrix(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_ends_above_one_another(seed):
+def test_ends_above_one_another_are_counted_once(seed):
     """Contributions to ends are neither counted twice nor lost when a direct edge bypasses them."""
     dag = random_ends(seed)
     for products in (30, 1000, MANY):

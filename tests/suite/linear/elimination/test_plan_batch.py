@@ -58,7 +58,7 @@ def test_products_and_sums_know_what_their_parts_know():
     broadcast((1, 4), (6, 4), np.dtype(float)),
     implicit_kron(np.arange(12.0).reshape(6, 2), Eye(4)) @ Permutation((1, 0), (4, 2), float),
 ])  # fmt: skip
-def test_rows_of_single_samples(operator):
+def test_rows_of_single_samples_are_multiplied_apart(operator):
     batch = Batch(6, 4)
     rows = np.random.default_rng(0).standard_normal((3, *operator.out_shape))
     split = mixing(operator, batch)

@@ -26,7 +26,7 @@ def test_a_compiled_product_loses_no_row_added_at_one_position(engine):
         assert_allclose((J.T @ U.ravel()).reshape(WANTED.shape), WANTED, rtol=1e-10)
 
 
-def test_compiled_in_a_loop():
+def test_a_compiled_loop_loses_no_row_added_at_one_position():
     text = f"""{HEAD} g (double[{WORDS},{WIDTH}] w, int64[{TOKENS}] i, double[{TOKENS},{WIDTH}] x)
         => (double[{TOKENS},{WIDTH}] y) <int64 turns = {{60}}, bool on = {{1}}> {{
         y = Loop(turns, on, x) <body = b (int64 k, bool c, double[{TOKENS},{WIDTH}] s)
