@@ -403,6 +403,17 @@ def test_a_branch_and_the_end_of_a_loop_are_chosen_anew(text):
         agree(model, proto, {"x": np.asarray(x)}, "vjp")
 
 
+def test_a_loop_whose_body_has_weights_of_its_own_stays_a_loop():
+    model = load("""g (double[3] x) => (double[3] y) <int64 turns = {60}, bool go = {1}> {
+        y = Loop(turns, go, x)<body = b (int64 i, bool before, double[3] s)
+            => (bool on, double[3] z) <double[3] w = {1.9, 1.8, 1.7}> {
+            on = Identity(before)  m = Mul(s, w)  z = Sin(m) }> }""")
+    point = {"x": random(3)}
+    proto = oj.export(model, "vjp", point)
+    assert {"Loop", "Scan"} <= {node.op_type for node in proto.graph.node}
+    agree(model, proto, {"x": random(3, seed=1)}, "vjp")
+
+
 def test_a_choice_that_the_point_makes_is_named():
     """The export is right at other points that make the same choice."""
     model = load(f"chosen {PICKED}")
