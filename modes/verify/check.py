@@ -285,7 +285,7 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
     ('exact', 'refuted')
     """
     expr = without_powers(unsigned(expr, dict(point)))
-    operations = parts(expr)[expr]
+    operations = subexpressions(expr)[expr]
     small = operations < FRACTION_OPERATIONS
     if operations < POLYNOMIAL_OPERATIONS and is_zero_polynomial(expr):
         return EXACT
@@ -301,13 +301,13 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
 
 
 @lru_cache(64)
-def parts(expr: sp.Basic) -> dict[sp.Basic, int]:
+def subexpressions(expr: sp.Basic) -> dict[sp.Basic, int]:
     """Each subexpression once, with the number of operations in it, written out.
 
     An expression is a graph, whose paths SymPy's own walks follow one by one.
 
     >>> x = sp.Symbol("x")
-    >>> parts(sp.exp(x) + 2 * sp.exp(x) ** 2)[sp.exp(2 * x)]
+    >>> subexpressions(sp.exp(x) + 2 * sp.exp(x) ** 2)[sp.exp(2 * x)]
     2
     """
     found: dict[sp.Basic, int] = {}
@@ -322,14 +322,14 @@ def parts(expr: sp.Basic) -> dict[sp.Basic, int]:
     return found
 
 
-def parts_of(expr: sp.Expr, *kinds: type) -> list[Any]:
+def subexpressions_of(expr: sp.Expr, *kinds: type) -> list[Any]:
     """The subexpressions of some kinds."""
-    return [e for e in parts(expr) if isinstance(e, kinds)]
+    return [e for e in subexpressions(expr) if isinstance(e, kinds)]
 
 
 def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
     """|e| as ±e and δ(e) as 0, by the sign of e at the point, and therefore near the point."""
-    for part in parts_of(expr, sp.Abs, sp.sign, sp.DiracDelta):
+    for part in subexpressions_of(expr, sp.Abs, sp.sign, sp.DiracDelta):
         inner = part.args[0]
         side = sp.sign(sp.N(inner.subs(point), 20))
         if side in (1, -1):
@@ -340,10 +340,10 @@ def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
 
 def without_powers(expr: sp.Expr) -> sp.Expr:
     """exp(2 k u) as ((1 + t) / (1 - t))ᵏ, where t = tanh u occurs as well."""
-    for t in parts_of(expr, sp.tanh):
+    for t in subexpressions_of(expr, sp.tanh):
         c, u = expanded_factor(t.args[0])
         signs = {u: 1, -u: -1}
-        ratios = ((e, *expanded_factor(e.exp)) for e in parts_of(expr, sp.exp))
+        ratios = ((e, *expanded_factor(e.exp)) for e in subexpressions_of(expr, sp.exp))
         powers = {e: signs[v] * d / (2 * c) for e, d, v in ratios if v in signs}
         whole = {e: k for e, k in powers.items() if k.is_Integer and abs(k) <= 4}
         if whole:
@@ -437,7 +437,7 @@ def vanishes(expr: sp.Expr, canonical: Callable[[sp.Expr], sp.Expr] = lambda e: 
 
 def occurring(*exprs: sp.Expr) -> list[sp.Symbol]:
     """The symbols in some expressions, in alphabetical order."""
-    return sorted({s for e in exprs for s in parts(e) if s.is_Symbol}, key=str)
+    return sorted({s for e in exprs for s in subexpressions(e) if s.is_Symbol}, key=str)
 
 
 def spelled(expr: sp.Expr) -> sp.Expr:
@@ -572,7 +572,7 @@ def rational_factor(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
 def units_of(expr: sp.Expr) -> dict[sp.Expr, int]:
     """For each exponent without its factor, the n for which its factors are multiples of 1/n."""
     units: dict[sp.Expr, int] = {}
-    for power in parts_of(expr, sp.exp):
+    for power in subexpressions_of(expr, sp.exp):
         content, rest = rational_factor(power.exp)
         units[rest] = sp.ilcm(units.get(rest, 1), content.q)
     return units

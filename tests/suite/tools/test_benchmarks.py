@@ -104,7 +104,8 @@ def test_the_page_in_a_minute_is_drawn_from_measurements(tmp_path):
     found = outcome(jax_expert=[1, 3], jax=[1, 3], onnxjac_numpy=[1, 3], onnxjac=[1, 3])
     measured = picture.lines(record([found], rounds=1, threads=2)["outcomes"])
     assert measured == [
-        ("w", "jvp", {"onnxjac numpy": 3 / 2, "onnxjac": 4 / 2}, ("onnxjac numpy", 3), ("jax", 2))
+        ("w", "jvp", {"onnxjac numpy": 3 / 2, "onnxjac": 4 / 2}, ("onnxjac numpy", 3), ("jax", 2),
+         None)
     ]
     assert "| w | J v | 2 | NumPy | 3e+03 | jax | 2e+03 | 1.5 |" in picture.table(measured)
     assert "| NumPy | 1 | 1.5 | 0 | 0 |" in picture.summary(measured)
