@@ -145,15 +145,22 @@ def differ(at: Array) -> bool:
 @jacobian("Unique")
 def unique(op: Op, node: Node) -> Blocks:
     """y = the unique entries of x, or its unique slices, each at its first occurrence."""
-    axis = node.axis
-    at = node.output(1)
+    axis, at = node.axis, node.output(1)
     if at is None:
-        x, y = (rows_along(op, a, axis) for a in (node.x, node.y))
-        same = op.CastLike(op.Equal(op.Unsqueeze(y, (1,)), op.Unsqueeze(x, (0,))), x)
-        at = op.ArgMax(op.ReduceMin(same, (-1,), keepdims=0), axis=1, keepdims=0)
+        at = first_occurrences(op, node)
     if axis is None:
         return {(0, 0): take_flat(at, node.x_shape, node.dtype)}
     return {(0, 0): Take(at, axis, node.x_shape, node.dtype)}
+
+
+def first_occurrences(op: Op, node: Node) -> Array:
+    """Where in x each slice of y occurs first, or each entry without an axis."""
+    count = size(node.x_shape) if node.axis is None else node.x_shape[node.axis]
+    if not count:  # an ArgMax over nothing is not defined
+        return np.zeros(0, np.int64)
+    x, y = (rows_along(op, a, node.axis) for a in (node.x, node.y))
+    same = op.CastLike(op.Equal(op.Unsqueeze(y, (1,)), op.Unsqueeze(x, (0,))), x)
+    return op.ArgMax(op.ReduceMin(same, (-1,), keepdims=0), axis=1, keepdims=0)
 
 
 def rows_along(op: Op, x: Array, axis: int | None) -> Array:

@@ -315,6 +315,18 @@ def test_reductions_of_an_empty_tensor_that_drop_the_axis(op_type, axis):
     assert J.toarray().shape == J.shape == ((0, 0) if axis == 0 else (3, 0))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [
+    ((0,), None), ((2, 0), None), ((0, 2), 0), ((2, 0), 0), ((0, 2), 1), ((2, 0), 1),
+], ids=str)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+def test_unique_entries_and_slices_of_an_empty_tensor_have_an_empty_jacobian(shape, axis):
+    sizes, how = ",".join(map(str, shape)), "" if axis is None else f"<axis = {axis}>"
+    model = model_of(f"g (double[{sizes}] x) => (double[{'n' if axis is None else 'n,m'}] y) "
+                     f"{{ y = Unique{how}(x) }}")  # fmt: skip
+    J = oj.linearize(model, {"x": np.zeros(shape)}, engine="numpy")
+    assert J.toarray().shape == J.shape == (0, 0)
+
+
 def model_of(text):
     return oj.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
 
