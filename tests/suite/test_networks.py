@@ -26,7 +26,7 @@ def test_every_parameter_kept_its_name(file):
 
 
 @every
-def test_jvp_and_vjp_are_those_of_pytorch(file):
+def test_jvp_and_vjp_agree_with_pytorch(file):
     model, point, values = loaded(file)
     tangents = below("tangent", values)
     J = oj.linearize(model, point, wrt=tuple(tangents), engine="numpy")
@@ -37,7 +37,7 @@ def test_jvp_and_vjp_are_those_of_pytorch(file):
 
 
 @every
-def test_an_hvp_is_that_of_pytorch(file):
+def test_an_hvp_agrees_with_pytorch(file):
     model, point, values = loaded(file)
     tangents, weights = below("tangent", values), values["cotangent"]
     _, curved = oj.hvp(model, point, tangents, of="y", weights=weights, engine="numpy")
@@ -77,7 +77,7 @@ def test_a_network_keeps_every_promise(file):
 
 @pytest.mark.peers
 @every
-def test_products_along_other_directions_are_those_of_pytorch(file):
+def test_products_along_other_directions_agree_with_pytorch(file):
     """The same products along other directions, computed now."""
     torch = pytest.importorskip("torch")
     from networks.export import build, derivatives, draw, pure
@@ -117,7 +117,7 @@ def assert_together(found, expected, rtol=1e-9):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("name", NAMES)
-def test_products_over_tensors_are_those_of_numpy(name, device, request):
+def test_products_over_tensors_agree_with_numpy(name, device, request):
     """J and Jᵀ by PyTorch as by NumPy: by all rules, by a template, and planned."""
     some = "attentive", "bert", "graph", "mobilenet", "unet"
     if name not in some and not request.config.option.whole:

@@ -35,7 +35,7 @@ def expected():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_products_on_eight_threads_are_those_of_one(expected, kind):
+def test_products_on_eight_threads_agree_with_one(expected, kind):
     J = jacobian()
     alone = products(KINDS[kind](J)) if kind == "block" else expected
     shared = KINDS[kind](jacobian())
@@ -134,7 +134,7 @@ def test_many_routes_and_sessions():
     together(work)
 
 
-def test_hessians_on_eight_threads_are_those_of_one():
+def test_hessians_on_eight_threads_agree_with_one():
     model, point = softmax_regression(), {"x": X, "y": LABELS, "W": W}
     H = oj.hessian(model, point, of="loss", wrt="W")
     near([H.toarray()], [softmax_hessian(X) / len(X)], 1e-9)

@@ -150,7 +150,7 @@ def test_functions_of_joint_factors_match_the_matrix(case, make):
     check_operator(K)
 
 
-def test_the_determinant_and_inverse_of_joint_kfac_are_those_of_its_matrix():
+def test_the_determinant_and_inverse_of_joint_kfac_agree_with_its_matrix():
     model, point, weights = made("matmul, add", samples=9)
     K = kfac(model, point, wrt=weights, joint=True, **OPTIONS)
     sign, logdet = np.linalg.slogdet(K.toarray())

@@ -29,7 +29,7 @@ def both(request):
     ("approximation", "fisher_type"),
     [("expand", "empirical"), ("reduce", "type-2"), ("expand", "forward-only")],
 )
-def test_joint_factors_and_products_are_those_of_curvlinops(both, approximation, fisher_type):
+def test_joint_factors_and_products_agree_with_curvlinops(both, approximation, fisher_type):
     """Every factor; B of the peer's loss ‖z − y‖² is twice the Gaussian B."""
     of = "loss" if fisher_type == "empirical" else None
     K = kfac(both.model, both.point, approximation=approximation, fisher_type=fisher_type, of=of,
@@ -75,7 +75,7 @@ def test_the_determinant_of_kfac_is_curvlinops():
     assert_allclose(K.det() * np.exp(shift), float(peer.det), rtol=1e-9)
 
 
-def test_joint_ekfac_and_its_inverse_are_those_of_curvlinops(both):
+def test_joint_ekfac_and_its_inverse_agree_with_curvlinops(both):
     E, scale = ekfac(both.model, both.point, joint=True, **both.options), both.scale
     options = {"fisher_type": "type-2", **JOINT}
     peer = both.peer("EKFACLinearOperator", **options)
@@ -91,7 +91,7 @@ def test_joint_ekfac_and_its_inverse_are_those_of_curvlinops(both):
 
 
 @pytest.mark.parametrize(("make", "joint"), [(kfac, True), (ekfac, False)])
-def test_kfac_of_the_same_drawn_labels_is_that_of_curvlinops(both, joint, make):
+def test_kfac_of_the_same_drawn_labels_agrees_with_curvlinops(both, joint, make):
     """The peer uses the labels sampled by our operator."""
     draws = 3
     K = make(both.model, both.point, joint=joint, fisher_type="mc", samples=draws, seed=7,
@@ -119,7 +119,7 @@ def test_kfac_of_the_same_drawn_labels_is_that_of_curvlinops(both, joint, make):
 
 
 @pytest.mark.parametrize("make", [kfac, ekfac])
-def test_kfac_of_two_batches_is_that_of_curvlinops(both, make):
+def test_kfac_of_two_batches_agrees_with_curvlinops(both, make):
     """Two batches of different samples, combined by mean or sum."""
     x = both.point["x"][::-1] * 0.7
     second = {"x": np.ascontiguousarray(x), "y": both.point["y"]}

@@ -34,7 +34,7 @@ def test_kernel_between_two_batches():
     assert_allclose(K.toarray(), J @ J2.T, atol=1e-12)
 
 
-def test_the_kernel_over_batches_is_that_of_all_samples():
+def test_the_kernel_over_batches_agrees_with_all_samples():
     model, point = network("mlp")
     other = {name: array[:2] for name, array in point.items()}
     whole = ntk(model, point, of="logits", wrt=WEIGHTS).toarray()

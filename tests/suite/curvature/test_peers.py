@@ -99,30 +99,30 @@ def assert_equal(found, expected):
     assert np.linalg.norm(found - expected) <= 1e-9 * np.linalg.norm(expected)
 
 
-def test_products_with_the_hessian_are_those_of_curvlinops(both):
+def test_products_with_the_hessian_agree_with_curvlinops(both):
     H = oj.hessian(both.model, both.point, of="loss", wrt=both.wrt)
     assert_equal(H @ both.V, both.product("HessianLinearOperator"))
 
 
-def test_products_with_the_gauss_newton_matrix_are_those_of_curvlinops(both):
+def test_products_with_the_gauss_newton_matrix_agree_with_curvlinops(both):
     G = gauss_newton(both.model, both.point, **both.named)
     assert_equal(G @ both.V, both.product("GGNLinearOperator"))
 
 
-def test_products_with_the_fisher_are_those_of_curvlinops(both):
+def test_products_with_the_fisher_agree_with_curvlinops(both):
     """The Fisher is the Gauss-Newton matrix, or half of it for ‖z − y‖²."""
     F = fisher(both.model, both.point, **both.options)
     assert_equal(both.scale * (F @ both.V), both.product("GGNLinearOperator"))
 
 
-def test_products_with_the_empirical_fisher_are_those_of_curvlinops(both):
+def test_products_with_the_empirical_fisher_agree_with_curvlinops(both):
     F = empirical_fisher(both.model, both.point, **both.named, reduction=both.reduction)
     assert_equal(F @ both.V, both.product("EFLinearOperator"))
 
 
 @pytest.mark.parametrize("approximation", ["expand", "reduce"])
 @pytest.mark.parametrize("fisher_type", ["type-2", "empirical"])
-def test_every_kfac_factor_is_that_of_curvlinops(both, approximation, fisher_type):
+def test_every_kfac_factor_agrees_with_curvlinops(both, approximation, fisher_type):
     """Every factor of every layer; B of the peer's ‖z − y‖² is twice the Gaussian B."""
     of = "loss" if fisher_type == "empirical" else None
     K = kfac(both.model, both.point, approximation=approximation, fisher_type=fisher_type, of=of,
@@ -158,7 +158,7 @@ def test_heuristic_damping_of_weights(both):
             assert_equal(found[place], expected[place])
 
 
-def test_products_with_ekfac_are_those_of_curvlinops(both):
+def test_products_with_ekfac_agree_with_curvlinops(both):
     E = ekfac(both.model, both.point, **both.options)
     assert_equal(
         both.scale * (E @ both.V), both.product("EKFACLinearOperator", fisher_type="type-2")

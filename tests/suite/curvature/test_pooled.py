@@ -80,7 +80,7 @@ def test_drawn_labels_are_others_in_every_batch_and_the_same_in_every_pass():
     assert np.linalg.norm(many - exact) < 0.03 * np.linalg.norm(exact)
 
 
-def test_the_trace_of_ekfac_over_batches_is_that_of_the_fisher():
+def test_the_trace_of_ekfac_over_batches_agrees_with_the_fisher():
     options = {"at": "z", "wrt": list(WEIGHTS), "likelihood": "gaussian", "shared": WEIGHTS}
     F = oj.fisher(model("Mean"), UNEVEN, **options)
     assert_allclose(made("ekfac", UNEVEN).trace(), np.trace(F.toarray()), rtol=1e-12)

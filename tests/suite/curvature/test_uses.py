@@ -31,7 +31,7 @@ def found_for(model, point, **options):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_of_samples_are_those_of_j(case):
+def test_gradients_of_samples_agree_with_j(case):
     """Σₛ xₙₛ gₙₛᵀ, scattered to W, is Jₙᵀ u for every sample n."""
     model, point = made(case)
     found = found_for(model, point)
@@ -86,7 +86,7 @@ def test_functions_of_factors_match_the_matrix(case, make):
         assert_allclose(K.inverse().toarray() @ A, np.eye(n), atol=1e-6)
 
 
-def test_heuristic_damping_is_that_of_the_factors():
+def test_heuristic_damping_agrees_with_the_factors():
     model, point = made("matmul")
     K = kfac(model, point, at="out", wrt="W", likelihood="gaussian")
     (f,) = K.factors["W"]

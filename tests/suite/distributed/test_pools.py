@@ -32,7 +32,7 @@ def test_factors_equal_the_local_ones(client, name, fisher_type):
 
 
 @pytest.mark.parametrize(("approximation", "reduction"), [("expand", "sum"), ("reduce", "mean")])
-def test_forward_factors_over_workers_are_those_of_all_samples(client, approximation, reduction):
+def test_forward_factors_over_workers_agree_with_all_samples(client, approximation, reduction):
     options = {
         "fisher_type": "forward-only", "approximation": approximation, "reduction": reduction
     }  # fmt: skip

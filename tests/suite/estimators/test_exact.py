@@ -73,7 +73,7 @@ def test_squared_is_the_matrix_of_squared_entries(name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_diagonal_from_structure_is_that_of_the_matrix(name):
+def test_a_diagonal_from_structure_agrees_with_the_matrix(name):
     J, dense = EXAMPLES[name][1](Draw(1))
     if J.shape[0] == J.shape[1]:
         found = diagonal_of(J)
@@ -89,7 +89,7 @@ def grid(make, n):
 
 
 @pytest.mark.parametrize("make", [stencil_by_convolution, stencil_by_slices, finite_elements])
-def test_column_norms_of_grids_are_those_of_the_matrix(make):
+def test_column_norms_of_grids_agree_with_the_matrix(make):
     J = grid(make, 9)
     squares, _ = column_squares(Probed(J))
     dense = J.toarray()

@@ -52,7 +52,7 @@ def test_skew_factors_have_no_eigenvalues_to_multiply():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("matrix", [TALL, TALL.T, flat()])
-def test_norms_are_those_of_numpy_within_their_errors(matrix, seed):
+def test_norms_agree_with_numpy_within_their_errors(matrix, seed):
     A = Hidden(matrix)
     sigma = np.linalg.svd(matrix, compute_uv=False)
     norm = frobenius_norm(A, seed=seed)
@@ -185,7 +185,7 @@ def test_the_error_of_logdet_falls_as_one_by_the_root_of_the_probes():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_spectral_density_is_that_of_the_eigenvalues(seed):
+def test_the_spectral_density_agrees_with_the_eigenvalues(seed):
     """Against Gaussians around the true eigenvalues; the integral is one."""
     matrix = decaying(300, 0.97)
     values, grid = np.linalg.eigvalsh(matrix), np.linspace(-0.3, 1.3, 200)

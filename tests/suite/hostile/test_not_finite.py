@@ -58,7 +58,7 @@ SOFT = {"Softmax": 1, "LogSoftmax": 1, "Tanh": 1, "Sigmoid": 1, "Exp": 1, "Gelu"
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SOFT)
-def test_the_derivative_at_nan_is_that_of_the_last_piece(name, engine):
+def test_the_derivative_at_nan_agrees_with_the_last_piece(name, engine):
     """Comparisons with NaN are false: no piece such as x > 0 holds it, so the last one applies."""
     rows = "2" if name.startswith("Reduce") else "2,3"
     options = "<axes = [1], keepdims = 0>" if name.startswith("Reduce") else ""

@@ -85,7 +85,7 @@ def test_states_and_integrals_converge_to_scipys_solution(method, order):
     assert_allclose(errors[0] / errors[1], 2.0**order, rtol=0.1)
 
 
-def test_the_states_are_those_of_implicit_euler():
+def test_the_states_agree_with_implicit_euler():
     T = oj.trajectory(reaction(), START, steps=20, save=range(1, 21), **OPTIONS)
     options = {"of": "v", "wrt": "u", "t": "time", "step": 0.05, "steps": 20, "atol": 1e-13}
     steps = oj.implicit_euler(reaction(), START, **options)

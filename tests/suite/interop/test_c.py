@@ -66,7 +66,7 @@ ONE = {"x": np.ones(3, np.float32)}
 POINT = {"x": np.array([0.3, -0.5, 0.7], np.float32)}
 
 
-def test_a_jacobian_in_c_is_that_of_python(compile_export):
+def test_a_jacobian_in_c_agrees_with_python(compile_export):
     model = oj.load(onnx.parser.parse_model(NET))
     jacobian = compile_export(oj.export(model, "jacobian", ONE, of="y"))
     J = oj.linearize(model, POINT, of="y")
@@ -75,7 +75,7 @@ def test_a_jacobian_in_c_is_that_of_python(compile_export):
     np.testing.assert_allclose(found["y_x_jacobian"], J.toarray(), rtol=1e-5)
 
 
-def test_sparse_entries_in_c_are_those_of_python(compile_export):
+def test_sparse_entries_in_c_agree_with_python(compile_export):
     model = oj.load(onnx.parser.parse_model(NET))
     entries = compile_export(oj.export(model, "sparse_jacobian", ONE, of="y"))
     found = entries(POINT)

@@ -56,7 +56,7 @@ def asked(path, version):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_derivatives_of_an_fmu_are_those_of_its_model(version, tmp_path, monkeypatch):
+def test_derivatives_of_an_fmu_agree_with_its_model(version, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = onnx.parser.parse_model(NET)
     onnx.save(model, "net.onnx")

@@ -144,7 +144,7 @@ g (double[3] x) => (double[3] y, double[3] z) {
   a = Relu(x)  b = Abs(x)  y = Add(a, b)  s = Mul(x, x)  z = Sqrt(s) }"""
 
 
-def test_conventions_at_kinks_are_those_of_the_rules():
+def test_conventions_at_kinks_agree_with_the_rules():
     """Relu and |x| have the derivative 0 at 0, to the second order too."""
     model, x = oj.load(onnx.parser.parse_model(KINKS)), np.array([-1.0, 0.0, 2.0])
     J = oj.linearize(model, {"x": x}, of="y").toarray()

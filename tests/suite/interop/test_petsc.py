@@ -62,7 +62,7 @@ def test_a_pde_is_solved_by_snes(form, solver):
 
 @pytest.mark.parametrize("form", ["sparse", "operator"])
 @pytest.mark.parametrize("rows", [slice(None), slice(0, 5)])
-def test_products_and_the_diagonal_are_those_of_the_dense_matrix(form, rows):
+def test_products_and_the_diagonal_agree_with_the_dense_matrix(form, rows):
     for value in (0.5, 2.0):
         J = J_at(value)[rows]
         A = oj.to_petsc(J, form=form) if value == 0.5 else oj.to_petsc(J, out=A)  # noqa: F821

@@ -115,7 +115,7 @@ def test_a_compiled_program_multiplies(name):
     assert_allclose(product(V), 2 * PRODUCTS[name](J, V), **TIGHT)
 
 
-def test_third_derivatives_of_a_loss_are_those_of_plain_pytorch(loss):
+def test_third_derivatives_of_a_loss_agree_with_plain_pytorch(loss):
     W1, W2 = (t.detach() for t in leaves())
     third = [
         torch.func.grad(lambda t, f=f: torch.func.hessian(lambda s: f(W1, W2 * s))(t))(

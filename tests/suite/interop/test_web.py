@@ -107,13 +107,13 @@ def batch():
     return {"x": x.astype(np.float32), "t": t.astype(np.float32)}
 
 
-def test_a_gradient_in_the_browser_is_that_of_python(program, tmp_path):
+def test_a_gradient_in_the_browser_agrees_with_python(program, tmp_path):
     model = oj.load(onnx.parser.parse_model(FIT))
     found = made_by(program, tmp_path, oj.export(model, "grad", batch(), wrt="W"), batch())
     np.testing.assert_allclose(found["W_grad"], oj.grad(model, batch(), wrt="W")["W"], rtol=1e-4)
 
 
-def test_training_steps_in_the_browser_are_those_of_python(program, tmp_path):
+def test_training_steps_in_the_browser_agree_with_python(program, tmp_path):
     model, momentum = onnx.parser.parse_model(FIT), oj.Momentum(alpha=0.5)
     training = oj.training_model(model, "loss", optimizer=momentum, learning_rate=0.5)
     step, state = oj.export(training, "training_step"), oj.initial_state(training)

@@ -173,7 +173,7 @@ def drawn(name, seed, dtype=np.float64):
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128, np.int64], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", KINDS)
-def test_closed_forms_are_those_of_the_matrix(name, seed, dtype):
+def test_closed_forms_agree_with_the_matrix(name, seed, dtype):
     """Each equals NumPy's for the matrix, without a Krylov solver, and its inverse inverts back."""
     J, dense = drawn(name, seed, dtype)
     M, expected = J.inverse(), np.linalg.inv(dense)
@@ -350,7 +350,7 @@ def test_a_sylvester_equation_is_solved_as_by_scipy():
 
 
 @pytest.mark.parametrize("n", range(1, 7))
-def test_signs_of_determinants_are_those_of_numpy(n):
+def test_signs_of_determinants_agree_with_numpy(n):
     """Of real matrices whose eigenvalues are negative, or pairs of complex numbers."""
     draw = Draw(n)
     a, b, c = draw.normal(n, n), draw.normal(3, 3), draw.normal(n)

@@ -113,7 +113,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", POSITIVE)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_by_structure_are_those_of_scipy(name, kind, dtype, monkeypatch):
+def test_functions_by_structure_agree_with_scipy(name, kind, dtype, monkeypatch):
     """Each equals SciPy's for the matrix, and follows from the structure."""
     J = POSITIVE[kind](Draw(1, dtype))
     function, expected = FUNCTIONS[name]
@@ -156,7 +156,7 @@ def test_singular_and_eigenvectors_by_structure_give_the_matrix_back(kind, dtype
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", OTHERS)
-def test_pseudo_inverses_by_structure_are_those_of_numpy(kind, dtype, monkeypatch, inside):
+def test_pseudo_inverses_by_structure_agree_with_numpy(kind, dtype, monkeypatch, inside):
     J = OTHERS[kind](Draw(2, dtype))
     dense = J.toarray()
     inside.forbid_columns() if kind != "two krons" else None

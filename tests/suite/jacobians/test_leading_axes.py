@@ -66,7 +66,7 @@ class Matrix:
 
 
 @every_operator
-def test_products_are_those_of_numpy(J):
+def test_products_agree_with_numpy(J):
     for found, expected in zip(
         products(J, *J.shape), products(Matrix(J.toarray()), *J.shape), strict=True
     ):
@@ -76,7 +76,7 @@ def test_products_are_those_of_numpy(J):
 
 
 @every_operator
-def test_left_products_are_those_of_numpy(J):
+def test_left_products_agree_with_numpy(J):
     U = RNG.standard_normal((2, 3, J.shape[0]))
     for u in (U, U[0], U[0, 0], U[:, :0]):
         assert_allclose(u @ J, u @ J.toarray(), rtol=1e-12, atol=1e-12)
@@ -85,7 +85,7 @@ def test_left_products_are_those_of_numpy(J):
 
 @every_operator
 @pytest.mark.skipif(not NEWEST, reason="SciPy < 1.18 has no leading axes")
-def test_products_are_those_of_scipy(J):
+def test_products_agree_with_scipy(J):
     for found, expected in zip(
         products(J, *J.shape), products(aslinearoperator(J.toarray()), *J.shape), strict=True
     ):

@@ -96,7 +96,7 @@ def test_the_jet_of_a_loop_has_the_derivatives_of_its_iterations(count):
 
 
 @pytest.mark.parametrize("go", [True, False])
-def test_the_jet_of_a_branch_is_that_of_the_side_taken(go):
+def test_the_jet_of_a_branch_agrees_with_the_side_taken(go):
     point, rows = {"x": np.array([0.5]), "go": np.array(go)}, np.eye(4)[:, :1]
     _, found = oj.jet(parse(BRANCH), point, {"x": rows})
     function = (lambda t: [MP.exp((MP.mpf(0.5) + t) ** 2)]) if go else (

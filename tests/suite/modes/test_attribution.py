@@ -75,7 +75,7 @@ def close(found, expected):
 @pytest.mark.peers
 @pytest.mark.filterwarnings("ignore:Input Tensor:UserWarning")
 @pytest.mark.parametrize("target", [0, 3])
-def test_attributions_are_those_of_captum(twin, target):
+def test_attributions_agree_with_captum(twin, target):
     import torch
     from captum import attr
 

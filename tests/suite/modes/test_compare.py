@@ -45,7 +45,7 @@ def slopes(x, W, V):
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_norm_and_direction_are_those_of_the_matrices(batch_size):
+def test_norm_and_direction_agree_with_the_matrices(batch_size):
     other = W + 0.1 * RNG.standard_normal(W.shape)
     found = oj.compare(mlp(), mlp(other), {"x": X}, batch_size=batch_size)
     apart = [slopes(x, W, V) - slopes(x, other, V) for x in X]

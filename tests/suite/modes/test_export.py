@@ -73,7 +73,7 @@ def sides(model):
     return wrt, {name: identifier(name) for name in wrt}
 
 
-def test_the_jvp_is_that_of_the_operator(model):
+def test_the_jvp_agrees_with_the_operator(model):
     wrt, names = sides(model)
     proto = oj.export(model, "jvp", point_of(model, 3), wrt=wrt)
     for batch in batches(model):
@@ -87,7 +87,7 @@ def test_the_jvp_is_that_of_the_operator(model):
             close(found[name], J.primal[name])
 
 
-def test_the_vjp_is_that_of_the_operator(model):
+def test_the_vjp_agrees_with_the_operator(model):
     wrt, names = sides(model)
     proto = oj.export(model, "vjp", point_of(model, 3), wrt=wrt)
     for batch in batches(model):

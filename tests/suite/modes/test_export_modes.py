@@ -101,7 +101,7 @@ def test_the_dense_hessian_is_the_operator(case):
 
 @pytest.mark.parametrize("count", [None, 3, "K"])
 @pytest.mark.parametrize("case", SCALARS)
-def test_products_with_several_tangents_are_those_of_each(case, count):
+def test_products_with_several_tangents_agree_with_each(case, count):
     model, wrt, rng = load(SCALARS[case]), wrt_of(case), np.random.default_rng(0)
     at = {"batch": "y", "if": "h", "loop": "h"}[case]
     protos = {mode: oj.export(model, mode, points(case, 3)[0], wrt=wrt, tangents=count,

@@ -217,7 +217,7 @@ def test_the_gradient_penalty_by_differences():
     np.testing.assert_allclose(np.sum(dw1 * way), (up - down) / (2 * step), rtol=1e-6)
 
 
-def test_a_gradient_inside_a_branch_is_that_of_its_side():
+def test_a_gradient_inside_a_branch_agrees_with_its_side():
     text = """branches (bool wanted, double[3] x, double[3] w) => (double[3] d) {
         h = Mul(x, w)
         y = Sin(h)

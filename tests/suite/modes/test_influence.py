@@ -57,7 +57,7 @@ GIVEN = {"of": "loss", "at": "logits", "wrt": ["W", "b"], "damping": DELTA}
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_influence_is_that_of_the_matrices(reduction, batch_size):
+def test_influence_agrees_with_the_matrices(reduction, batch_size):
     found = oj.influence(model(reduction), TRAIN, TEST, **GIVEN, reduction=reduction, rtol=1e-12,
                          batch_size=batch_size)  # fmt: skip
     assert found.shape == (2, 9)
@@ -77,7 +77,7 @@ def test_losses_of_samples_and_other_curvatures():
 
 @pytest.mark.parametrize("name", ["kfac", "ekfac"])
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_influence_by_kronecker_factors_is_that_of_their_matrix(name, batch_size):
+def test_influence_by_kronecker_factors_agrees_with_their_matrix(name, batch_size):
     made = getattr(oj, name)(model(), TRAIN, at="logits", wrt=["W", "b"])
     for curvature in (name, made):
         found = oj.influence(model(), TRAIN, TEST, **GIVEN, curvature=curvature,
@@ -135,7 +135,7 @@ def test_gradients_are_formed_some_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("batch_size", [None, 4])
 @pytest.mark.parametrize("cosine", [True, False])
-def test_nearest_gradients_are_those_of_the_gradients_by_hand(cosine, batch_size):
+def test_nearest_gradients_agree_with_the_gradients_by_hand(cosine, batch_size):
     G, g = gradients(TRAIN), gradients(TEST)
     scale = np.outer(np.linalg.norm(g, axis=1), np.linalg.norm(G, axis=1)) if cosine else 1
     whole = g @ G.T / scale

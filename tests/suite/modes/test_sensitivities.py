@@ -110,7 +110,7 @@ def test_both_orders_against_differences_of_the_loss(kind, make):
 
 @pytest.mark.parametrize("kind", ["gauss_newton", "fisher", "kfac", "diagonal", "an operator"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_forms_over_batches_are_those_of_dense_matrices(kind, reduction):
+def test_forms_over_batches_agree_with_dense_matrices(kind, reduction):
     model = oj.with_loss(MLP, "cross_entropy", reduction=reduction)
     names, point = ["W", "V"], {**POINT, "target": np.array([0, 2, 1, 0, 1, 0, 2])}
     makers = {"fisher": oj.fisher, "kfac": oj.kfac, "an operator": oj.kfac}
@@ -194,7 +194,7 @@ def test_the_share_to_prune_is_taken_by_name():
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_sensitivities_of_half_weights_are_those_of_wide_ones(kind):
+def test_sensitivities_of_half_weights_agree_with_wide_ones(kind):
     dtype = np.dtype(getattr(ml_dtypes, kind, kind))
     weights = {n: MLP.constants[n].astype(dtype) for n in "WV"}
     model = parsed("h = MatMul(x, W) a = Tanh(h) y = Gemm<transB = 1>(a, V)",

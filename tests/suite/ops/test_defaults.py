@@ -14,7 +14,7 @@ OURS = [
 
 
 @pytest.mark.parametrize("op_type", OURS)
-def test_the_defaults_of_a_kernel_are_those_of_its_schema(op_type):
+def test_the_defaults_of_a_kernel_agree_with_its_schema(op_type):
     attributes = defs.get_schema(op_type).attributes
     for name, parameter in inspect.signature(KERNELS[op_type]).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and name != "outputs":

@@ -55,7 +55,7 @@ def units(shape):
     ("equation", "sizes"), [*DIAGONAL, *map(drawn, range(150))],
     ids=lambda x: x if isinstance(x, str) else "".join(map(str, x.values())),
 )  # fmt: skip
-def test_derivatives_of_einsum_are_those_of_each_operand(equation, sizes):
+def test_derivatives_of_einsum_agree_with_each_operand(equation, sizes):
     terms, out = equation.split("->")[0].split(","), equation.split("->")[1]
     rng = np.random.default_rng(0)
     shapes = [[sizes[label] for label in term] for term in terms]

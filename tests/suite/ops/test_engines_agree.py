@@ -134,7 +134,7 @@ STOOD_IN = {"Sigmoid": "", "Softplus": "", "Gelu": '<approximate = "tanh">'}
 
 
 @pytest.mark.parametrize("op_type", STOOD_IN)
-def test_functions_in_double_are_those_of_the_numpy_kernel(op_type):
+def test_functions_in_double_agree_with_the_numpy_kernel(op_type):
     """ONNX Runtime is not refused, and within the rounding of NumPy's kernel."""
     pytest.importorskip("onnxruntime")
     model = oj.load(parser.parse_model(

@@ -99,7 +99,7 @@ def keywords(kernel):
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_attributes_and_defaults_are_those_of_the_schema(name):
+def test_attributes_and_defaults_agree_with_the_schema(name):
     for attribute in onnx.defs.get_schema(name).attributes.values():
         parameter = keywords(KERNELS[name])[attribute.name]
         assert parameter.kind is parameter.KEYWORD_ONLY

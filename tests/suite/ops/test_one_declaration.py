@@ -58,7 +58,7 @@ def model(calls):
     return oj.load(onnx.parser.parse_model(MODEL))
 
 
-def test_the_values_are_those_of_the_kernel(model, calls):
+def test_the_values_agree_with_the_kernel(model, calls):
     expected = np.repeat([[2.25], [0.0], [0.0]], 2, axis=1)
     np.testing.assert_array_equal(model.run(POINT, engine="numpy")["y"], expected)
     assert len(calls) == 1

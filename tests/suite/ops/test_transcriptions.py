@@ -31,7 +31,7 @@ PLAIN = [name for name in KERNELS if defs.has(name) and keywords(KERNELS[name])]
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_defaults_of_a_transcription_are_those_of_its_schema(name):
+def test_the_defaults_of_a_transcription_agree_with_its_schema(name):
     attributes = defs.get_schema(name).attributes
     wrong = {
         p.name: p.default
@@ -57,7 +57,7 @@ def test_a_formula_has_the_numbers_of_the_kernel(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_is_that_of_numpy_in_symbols_and_at_the_point(name):
+def test_a_function_agrees_with_numpy_in_symbols_and_at_the_point(name):
     x = 1.25 if name == "arccosh" else 0.75
     made = getattr(Number(sp.Rational(x), x, {}), name)()
     expected = math.erf(x) if name == "erf" else getattr(np, name)(x)

@@ -63,7 +63,7 @@ def test_inputs_without_a_number_of_samples_have_one_seed():
     assert uniform_numbers(5, 2, (0, 3)).shape == (2, 0, 3)
 
 
-def test_numbers_are_those_of_splitmix64():
+def test_numbers_agree_with_splitmix64():
     """The first five of the state 1234567, as published with the generator's reference code."""
     state = np.uint64(1234567) + GAMMA * np.arange(1, 6, dtype=np.uint64)
     assert scrambled(state).tolist() == [

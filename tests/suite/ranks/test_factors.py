@@ -13,7 +13,7 @@ from .threads import on_ranks, outcomes
 
 @pytest.mark.parametrize("fisher_type", ["type-2", "mc", "empirical"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_factors_are_those_of_one_process(name, fisher_type):
+def test_factors_agree_with_one_process(name, fisher_type):
     """Draws too, which belong to batches; the last of five ranks have none."""
     options = {"fisher_type": fisher_type, "joint": name == "kfac", "seed": 3}
     expected = made(name, UNEVEN, **options)
@@ -27,7 +27,7 @@ def test_factors_are_those_of_one_process(name, fisher_type):
         assert all(np.array_equal(K.toarray(), first.toarray()) for K in others)
 
 
-def test_forward_factors_over_ranks_are_those_of_all_samples():
+def test_forward_factors_over_ranks_agree_with_all_samples():
     options = {"fisher_type": "forward-only", "approximation": "reduce"}
     expected = made("kfac", WHOLE, **options)
     for K in on_ranks(3, lambda comm: made("kfac", UNEVEN[comm.rank], comm=comm, **options)):

@@ -45,7 +45,7 @@ SYMMETRIC = {
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", SYMMETRIC)
-def test_symmetric_operators_are_those_of_one_process_on_every_rank(name, size):
+def test_symmetric_operators_agree_with_one_process_on_every_rank(name, size):
     made = SYMMETRIC[name]
     whole = made(UNEVEN)
     dense = whole.toarray()

@@ -20,7 +20,7 @@ def own(data, comm):
 
 
 @pytest.mark.parametrize("curvature", ["gauss_newton", "ekfac", "empirical_fisher", None])
-def test_influence_over_ranks_is_that_of_all_samples_in_order(curvature):
+def test_influence_over_ranks_agrees_with_all_samples_in_order(curvature):
     """Training and test samples of all ranks, in their order."""
     options = {**GIVEN, "curvature": curvature, "rtol": 1e-12}
     expected = oj.influence(model(), TRAIN, TEST, **options)
@@ -35,7 +35,7 @@ def test_influence_over_ranks_is_that_of_all_samples_in_order(curvature):
 
 
 @pytest.mark.parametrize("cosine", [True, False])
-def test_nearest_gradients_over_ranks_are_those_of_all_samples(cosine):
+def test_nearest_gradients_over_ranks_agree_with_all_samples(cosine):
     options = {"of": "loss", "at": "logits", "k": 4, "cosine": cosine}
     expected = oj.nearest_gradients(model(), TRAIN, TEST, **options)
 
@@ -49,7 +49,7 @@ def test_nearest_gradients_over_ranks_are_those_of_all_samples(cosine):
 
 
 @pytest.mark.parametrize("curvature", ["gauss_newton", "hessian", "diagonal", "kfac"])
-def test_sensitivities_over_ranks_are_those_of_all_samples(curvature):
+def test_sensitivities_over_ranks_agree_with_all_samples(curvature):
     options = {"of": "loss", "at": "logits", "bits": (4, 2), "curvature": curvature}
     whole = oj.sensitivities(model(), TRAIN, **options)
 

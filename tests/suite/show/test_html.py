@@ -110,7 +110,7 @@ def test_a_jacobian_shows_names_shapes_and_shares(J):
         assert part in text
 
 
-def test_shares_are_those_of_the_estimated_time():
+def test_shares_agree_with_the_estimated_time():
     text = checked(Product((Dense(np.ones((900, 900))), Diagonal(np.ones(900))))).text
     dense, diagonal = map(int, re.findall(r"(\d+) %", text))
     assert dense > 90

@@ -63,7 +63,7 @@ def test_no_such_number_of_values():
         oj.plots.plot_spectrum(curved(), 0)
 
 
-def test_the_density_is_that_of_the_estimator():
+def test_the_density_agrees_with_the_estimator():
     A = Mirror(rotated(np.linspace(-1, 2, 80)))
     rho = oj.estimators.spectral_density(A, steps=10, probes=4, exact=False)
     ax = oj.plots.plot_density(rho, width=0.1)

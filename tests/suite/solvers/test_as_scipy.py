@@ -29,7 +29,7 @@ def scalar():
     return as_scipy(rosenbrock(), {"x": START}, of="f")
 
 
-def test_values_and_derivatives_are_those_of_scipys_rosenbrock(scalar):
+def test_values_and_derivatives_agree_with_scipys_rosenbrock(scalar):
     x, p = START + 0.1, np.arange(5.0)
     assert_allclose(scalar.x0, START)
     assert_allclose(scalar.fun(x), rosen(x))

@@ -41,7 +41,7 @@ def test_the_values_certified_by_nist_are_found(name, start):
         assert_allclose(2 * found.cost, problem.squares, rtol=1e-9)
 
 
-def test_the_result_is_that_of_least_squares():
+def test_the_result_agrees_with_least_squares():
     """Compared before convergence, where nothing is zero."""
     found = levenberg_marquardt(rosenbrock(), START, of="r", maxiter=2)
     at = found.x

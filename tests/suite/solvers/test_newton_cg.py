@@ -27,7 +27,7 @@ def test_rosenbrock_step_by_step_as_scipy(globalization, method):
 
 
 @both
-def test_the_minimum_of_logistic_regression_is_that_of_scipy(globalization, method):
+def test_the_minimum_of_logistic_regression_agrees_with_scipy(globalization, method):
     data = labelled()
     signed = data["X"] * data["y"][:, None]
 

@@ -41,7 +41,7 @@ def loss(network, reduction="mean", **options):
 
 @every_way
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_and_gradient_over_batches_are_those_of_all_samples(network, data, options, reduction):
+def test_loss_and_gradient_over_batches_agree_with_all_samples(network, data, options, reduction):
     model = loss(network, reduction)
     f = oj.value_and_grad(model, wrt="W")
     wanted, slopes = f({**DATA, **WEIGHTS})

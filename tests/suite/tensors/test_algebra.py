@@ -94,7 +94,7 @@ def multiplied(U, values, V=None):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", CLOSED | POSITIVE | OTHERS)
-def test_algebra_of_tensors_is_that_of_arrays(kind, dtype, device):
+def test_algebra_of_tensors_agrees_with_arrays(kind, dtype, device):
     """The same numbers as over NumPy arrays, or the same error."""
     J = (CLOSED | POSITIVE | OTHERS)[kind](Draw(1, dtype))
     A, close = placed(J, place(device)), 1e-9 if dtype == np.float64 else 2e-3

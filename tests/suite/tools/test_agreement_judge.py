@@ -85,7 +85,7 @@ def test_most_operators_have_a_kernel():
 
 @pytest.mark.parametrize("op_type", sorted(judge.COVERED - UNTRIED | BODIES))
 @pytest.mark.filterwarnings("ignore")
-def test_values_are_those_of_onnx(op_type):
+def test_values_agree_with_onnx(op_type):
     tried = 0
     for case in families().get(op_type, []):
         for inputs, outputs in case.data_sets:
@@ -174,7 +174,7 @@ def point(model, dtype=np.float64):
 
 
 @pytest.mark.parametrize("line", [line for line in OLD if line[0] != "#"])
-def test_values_at_every_opset_are_those_of_onnx_runtime(line):
+def test_values_at_every_opset_agree_with_onnx_runtime(line):
     runtime = pytest.importorskip("onnxruntime")
     model = written(line)
     feeds = point(model, np.float32)

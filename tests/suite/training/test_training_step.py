@@ -269,18 +269,18 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_in_onnx_runtime_is_that_of_torch(name):
+def test_an_optimizer_in_onnx_runtime_agrees_with_torch(name):
     assert_same_run(mlp(), *OPTIMIZERS[name], steps=12)
 
 
 @pytest.mark.parametrize("name", ["Nesterov", "AdamW"])
 @pytest.mark.parametrize(("net", "engine"), [(mlp, "onnxruntime"), (cnn, "numpy")])
-def test_a_whole_run_is_that_of_torch(net, engine, name):
+def test_a_whole_run_agrees_with_torch(net, engine, name):
     # ONNX Runtime has no Conv in double precision
     assert_same_run(net(), *OPTIMIZERS[name], engine=engine)
 
 
-def test_a_run_of_a_cnn_in_onnx_runtime_is_that_of_torch_in_single_precision():
+def test_a_run_of_a_cnn_in_onnx_runtime_agrees_with_torch_in_single_precision():
     assert_same_run(single(cnn()), *OPTIMIZERS["Nesterov"], tolerance=2e-5)
 
 
@@ -494,7 +494,7 @@ class Once(torch.optim.LBFGS):
         return super().step(closure)
 
 
-def test_the_direction_of_lbfgs_is_that_of_torch():
+def test_the_direction_of_lbfgs_agrees_with_torch():
     def peer(xs):
         return Once(xs, 0.5, max_iter=1, history_size=KEPT)
 

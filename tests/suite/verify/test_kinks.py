@@ -122,7 +122,7 @@ def operands(crossing):
 
 
 @pytest.mark.parametrize("op_type", RECURRENT)
-def test_the_kinks_of_activations_are_those_of_the_operator(op_type):
+def test_the_kinks_of_activations_agree_with_the_operator(op_type):
     gates, activations, outputs = RECURRENT[op_type]
     weights = (positive(1, gates, 1), signed(1, gates, 1, seed=1))
     attrs = {"hidden_size": 1, "activations": RELU * activations}
@@ -139,7 +139,7 @@ def test_decisions_that_change_nothing_are_seen_as_such(op_type):
     assert {c.order for c in met} == {None}
 
 
-def test_where_the_variance_is_0_the_first_derivative_is_that_of_a_difference():
+def test_where_the_variance_is_0_the_first_derivative_agrees_with_a_difference():
     """There y = (x - μ) / ε."""
     x = np.array([[1.0, 1.0, 1.0], [1.0, 2.0, 4.0]])
     case = Case("MeanVarianceNormalization", (x,), {"axes": [1]})
