@@ -9,7 +9,7 @@ from interop.operators import POINT
 
 from ..ops.libraries import host
 
-TIGHT = {"rtol": 1e-10, "atol": 1e-12}
+TIGHT = {"rtol": 1e-11, "atol": 1e-12}
 LOOSE = {"rtol": 1e-9, "atol": 1e-10}
 
 SHIFTED = {name: 1.1 * x if x.dtype.kind == "f" else x for name, x in POINT.items()}
