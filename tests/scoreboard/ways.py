@@ -132,7 +132,10 @@ def torch_forward(f: Curve, order: int) -> Any:
 
         return run
 
-    run: Curve = lambda t: (f(t),)  # noqa: E731
+    def value(t: Any) -> Any:
+        return (f(t),)
+
+    run: Curve = value
     for _ in range(order):
         run = step(run)
     return run(torch_zero())[1:]

@@ -37,7 +37,10 @@ def test_known_errors_of_others_are_found(rows):
 
 def test_a_wrong_rule_of_ours_would_be_seen(monkeypatch):
     taken = OWN.ways[0].take
-    scaled = lambda line, order: [1.001 * d for d in taken(line, order)]  # noqa: E731
+
+    def scaled(line, order):
+        return [1.001 * d for d in taken(line, order)]
+
     wrong = replace(OWN.ways[0], take=scaled)
     monkeypatch.setattr("scoreboard.rows.OWN", replace(OWN, ways=(wrong,)))
     monkeypatch.setattr("scoreboard.rows.installed", lambda: iter(()))
